@@ -1,0 +1,15 @@
+//! Collectives as verified plans, executed over [`vervain_transport`]: the upper half of vervain.
+
+pub mod bootstrap;
+pub mod call;
+pub mod communicator;
+pub mod control;
+mod executor;
+pub mod launch;
+pub mod plan;
+pub mod reduce;
+mod types;
+
+pub use communicator::{Aborter, Buffer, Call, Communicator, Config, Progress, Protocol};
+pub use types::{Collective, DataType, Element, ReduceOp};
+pub use vervain_transport::{Error, Kind, Rank, Result};

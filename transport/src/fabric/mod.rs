@@ -1,0 +1,250 @@
+//! The seam below collectives and endpoints: regions, links and batched one-sided operations.
+//!
+//! A [`Fabric`] belongs to one communicator or endpoint and is driven by it: nothing happens between calls. Work goes
+//! down as plain [`Op`] values, what came of it comes up from [`Fabric::poll`] as plain [`Event`] values; there is no callback.
+//!
+//! # Words
+//! - A *region* is local memory; it is advertised to one link as a [`Key`] (bytes that travel any way you like) and
+//!   imported on the other side as a *remote*.
+//! - A *link* is one ordered path to one peer. Writes are ordered within a link, not across links. A read is not ordered
+//!   after earlier writes of the same batch unless a [`Op::Flush`] stands between them.
+//! - *Done* means that the target's memory has it (write, atomic), that the local memory has it (read, receive) or that
+//!   the local memory may be reused (send). *Visible* to the target's processor: whoever observes a later immediate, receive
+//!   or write of the same link sees all earlier writes of that link.
+//! - Sends and immediates consume a receive that the target posted. A fabric accounts for them: a post that would find no
+//!   receive is not accepted (back-pressure), and is never an error.
+//! - A link that fails completes everything outstanding exactly once, with an error, then reports [`Event::Down`].
+
+use core::ptr::NonNull;
+
+use crate::{Rank, Result, Time, error::Error};
+
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
+pub mod doorbell;
+pub mod shm;
+pub mod tcp;
+
+pub use doorbell::Doorbell;
+
+/// Fabrics need native words of 64 bits, little-endian: what is stored in a region is what the peer reads.
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!("vervain's fabrics need a 64-bit little-endian target; without the feature `std`, wire, proto and ring build anywhere");
+
+/// Which backend a fabric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// Processes of one host through mapped memory.
+    Shm,
+    /// Sockets.
+    Tcp,
+}
+
+impl core::fmt::Display for Backend {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Backend::Shm => "shm",
+            Backend::Tcp => "tcp",
+        })
+    }
+}
+
+/// What a backend can do beyond the operations that all have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Allocated regions of peers can be mapped ([`Fabric::view`]): protocols may store through the view directly.
+    pub mapped: bool,
+    /// Memory that a peer did not allocate from the fabric can be read by address ([`Fabric::foreign`]).
+    pub pull: bool,
+    /// Aligned 128-byte lines written by the peer arrive whole, data before flag: what LL128 needs.
+    /// Set only by backends that are known to keep it, never by measurement.
+    pub whole_lines: bool,
+    /// Data arrives while the target does not poll.
+    pub passive: bool,
+}
+
+/// Who a fabric is and what it must prove to its peers.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Our rank.
+    pub rank: Rank,
+    /// Changes with every start: a restarted peer is a new peer.
+    pub incarnation: u64,
+    /// Shared by the job; both ends of a link prove that they know it.
+    pub secret: crate::auth::Secret,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+    };
+}
+id!(/// A path to one peer. Never reused within a fabric.
+    LinkId);
+id!(/// Local memory known to the fabric. Never reused within a fabric.
+    RegionId);
+id!(/// A peer's region, imported over one link. Never reused within a fabric.
+    RemoteId);
+
+/// A range of a local region, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The region.
+    pub region: RegionId,
+    /// First byte.
+    pub offset: u64,
+    /// Length; 0 is allowed.
+    pub bytes: u64,
+}
+
+/// Where in a peer's region an operation starts. The length is that of the local span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The imported region.
+    pub remote: RemoteId,
+    /// First byte; the peer's virtual address if `remote` is [`Fabric::foreign`].
+    pub offset: u64,
+}
+
+/// Largest payload of [`Op::WriteInline`], in bytes.
+pub const INLINE: usize = 64;
+
+/// Largest payload of [`Op::Send`], in bytes.
+pub const MESSAGE: usize = 4096;
+
+/// One operation. `token` comes back in [`Event::Done`].
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// Copy a local span into the peer's region; with an immediate, the peer's next posted receive completes with it.
+    Write { token: u64, local: Span, target: Target, immediate: Option<u32> },
+    /// Like `Write`, of at most [`INLINE`] bytes that are copied at once: `data` may be reused when `post` returns.
+    WriteInline { token: u64, data: [u8; INLINE], bytes: u8, target: Target, immediate: Option<u32> },
+    /// Copy from the peer's region into a local span.
+    Read { token: u64, local: Span, target: Target },
+    /// A message of at most [`MESSAGE`] bytes into the peer's next posted receive.
+    Send { token: u64, local: Span },
+    /// Memory for one incoming message or immediate. Received in posting order.
+    Receive { token: u64, local: Span },
+    /// Add to the peer's 8-byte word (8-aligned); done with the value before. Atomic against other operations of the same
+    /// device only.
+    FetchAdd { token: u64, target: Target, add: u64 },
+    /// Replace the peer's 8-byte word (8-aligned) if it holds `expected`; done with the value before.
+    CompareSwap { token: u64, target: Target, expected: u64, desired: u64 },
+    /// Done when everything posted before on this link is done and visible at the target.
+    Flush { token: u64 },
+}
+
+/// What an operation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A write, read, send or flush is done.
+    Done,
+    /// A receive got a message of this many bytes, or an immediate of a write of this many bytes.
+    Received { bytes: u64, immediate: Option<u32> },
+    /// An atomic found this value.
+    Atomic { before: u64 },
+}
+
+/// What [`Fabric::poll`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A link is usable: one we dialled, or one that a peer dialled.
+    Up { link: LinkId, peer: Rank, incarnation: u64 },
+    /// A link will do nothing any more; everything outstanding on it has been reported before.
+    Down { link: LinkId, error: Error },
+    /// An accepted operation ended. Exactly once for each.
+    Done { link: LinkId, token: u64, result: Result<Outcome> },
+}
+
+/// A peer's region mapped here.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// First byte, aligned to a page.
+    pub start: NonNull<u8>,
+    /// Length.
+    pub bytes: usize,
+}
+
+/// Bytes that let the peer of one link import a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(pub [u8; 32]);
+
+/// A transport backend. Object-safe; used as `Box<dyn Fabric>`.
+pub trait Fabric: Send + core::fmt::Debug {
+    /// Which backend this is.
+    fn backend(&self) -> Backend;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What a peer needs to dial us, at most 256 bytes. Peers pass it to [`Fabric::dial`].
+    fn address(&self) -> Vec<u8>;
+
+    /// Zeroed, page-aligned memory of at least `bytes` bytes that peers can reach in this backend's best way.
+    fn allocate(&mut self, bytes: usize) -> Result<RegionId>;
+
+    /// Make foreign memory usable in spans and, where the backend can, by peers.
+    ///
+    /// # Safety
+    /// `[start, start + bytes)` must stay valid for reads and writes until [`Fabric::release`] returns, and nobody may hold
+    /// a reference to it that conflicts with the accesses that are posted or advertised.
+    unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<RegionId>;
+
+    /// Forget a region. Refused with `InvalidUsage` while an operation of ours uses it. Mapped views of peers stay valid memory.
+    fn release(&mut self, region: RegionId) -> Result<()>;
+
+    /// Where a region lies.
+    fn memory(&self, region: RegionId) -> Option<View>;
+
+    /// Let the peer of `link` use `region`. The key is for that link alone.
+    fn advertise(&mut self, link: LinkId, region: RegionId) -> Result<Key>;
+
+    /// Use a region that the peer of `link` advertised. Corrupt keys are refused with `Corrupt` or `AccessDenied`.
+    fn import(&mut self, link: LinkId, key: &Key) -> Result<RemoteId>;
+
+    /// The mapping of an imported region, where the backend maps.
+    fn view(&self, remote: RemoteId) -> Option<View>;
+
+    /// The peer's whole address space as a remote that can only be read, where the backend can pull. Offsets are the
+    /// peer's virtual addresses. `None` if the connect-time probe failed.
+    fn foreign(&self, link: LinkId) -> Option<RemoteId>;
+
+    /// Start a link to `peer`. [`Event::Up`] or [`Event::Down`] follows, by `deadline` at the latest.
+    /// Only one side of a pair dials; links that peers dial come up by themselves.
+    fn dial(&mut self, peer: Rank, address: &[u8], deadline: Time) -> Result<LinkId>;
+
+    /// Drop a link: everything outstanding is reported as `Aborted`, then [`Event::Down`].
+    fn close(&mut self, link: LinkId);
+
+    /// Hand over operations in order. Returns how many were accepted; the rest is to be posted again after a poll.
+    /// Memory of accepted operations must stay untouched (write, send) or unread (read, receive) until done.
+    ///
+    /// # Errors
+    /// Refuses the whole batch, with nothing accepted, if an operation is malformed (out of bounds, unaligned atomic,
+    /// unknown region) or the link is down.
+    fn post(&mut self, link: LinkId, ops: &[Op]) -> Result<usize>;
+
+    /// Make progress and append what happened, at most to the capacity of `events` (which therefore never reallocates).
+    fn poll(&mut self, now: Time, events: &mut Vec<Event>);
+
+    /// First half of sleeping: from here on whoever brings something for us rings our doorbell.
+    /// Check everything once more after this, then [`Fabric::sleep`] or [`Fabric::disarm`].
+    fn arm(&mut self);
+
+    /// Second half of sleeping: return when the doorbell was rung since [`Fabric::arm`], or something may be there to poll,
+    /// or at `deadline`. Disarms.
+    fn sleep(&mut self, deadline: Time);
+
+    /// Not going to sleep after all.
+    fn disarm(&mut self);
+
+    /// Wakes *this* fabric's sleeper; for other threads of our process.
+    fn doorbell(&self) -> Doorbell;
+
+    /// Wakes the sleeper at the other end of `link`, after stores through a [`View`]. `None` where stores cannot bypass the
+    /// fabric, which then wakes by itself.
+    fn peer_doorbell(&self, link: LinkId) -> Option<Doorbell>;
+}

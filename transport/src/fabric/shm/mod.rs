@@ -1,0 +1,1 @@
+//! Processes of one host through mapped memory.

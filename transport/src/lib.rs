@@ -1,0 +1,20 @@
+//! Wire layouts, protocols, lock-free rings and fabrics: the lower half of vervain, usable alone.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![warn(missing_docs)]
+
+pub mod error;
+mod rank;
+pub mod proto;
+pub mod ring;
+pub mod sync;
+pub mod time;
+pub mod wire;
+
+#[cfg(all(feature = "std", not(vervain_loom)))]
+pub mod auth;
+#[cfg(all(feature = "std", not(vervain_loom)))]
+pub mod fabric;
+
+pub use error::{Error, Kind, Result};
+pub use rank::Rank;
+pub use time::Time;
