@@ -31,7 +31,16 @@ pub const WORDS: usize = 5;
 impl Descriptor {
     /// Little-endian words: operation, count, tuning, root (all ones if none), then the small fields bytewise.
     pub fn to_words(&self) -> [u64; WORDS] {
-        let small = [self.collective as u8, self.datatype as u8, self.op.map_or(u8::MAX, |op| op as u8), u8::from(self.registered), 0, 0, 0, 0];
+        let small = [
+            self.collective as u8,
+            self.datatype as u8,
+            self.op.map_or(u8::MAX, |op| op as u8),
+            u8::from(self.registered),
+            0,
+            0,
+            0,
+            0,
+        ];
         let root = self.root.map_or(u64::MAX, |root| u64::from(root.get()));
         [self.operation, self.count, self.tuning, root, u64::from_le_bytes(small)]
     }
@@ -46,7 +55,11 @@ impl Descriptor {
             count,
             datatype: *DataType::ALL.get(usize::from(datatype))?,
             op: if op == u8::MAX { None } else { Some(*ReduceOp::ALL.get(usize::from(op))?) },
-            root: if root == u64::MAX { None } else { Some(Rank::new(u32::try_from(root).ok().filter(|&root| root != u32::MAX)?)) },
+            root: if root == u64::MAX {
+                None
+            } else {
+                Some(Rank::new(u32::try_from(root).ok().filter(|&root| root != u32::MAX)?))
+            },
             registered: match registered {
                 0 => false,
                 1 => true,

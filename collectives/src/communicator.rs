@@ -51,7 +51,14 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { fabric: None, algorithm: None, protocol: None, init_timeout: Duration::from_secs(60), timeout: Duration::from_secs(300), progress: Progress::Thread }
+        Self {
+            fabric: None,
+            algorithm: None,
+            protocol: None,
+            init_timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(300),
+            progress: Progress::Thread,
+        }
     }
 }
 

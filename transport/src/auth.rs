@@ -172,11 +172,7 @@ impl Acceptor {
     pub fn on_proof(&mut self, proof: &[u8; PROOF]) -> Result<Peer> {
         let (hello, challenge) = self.exchange.take().ok_or(Kind::InvalidUsage)?;
         dial_tag(&self.identity.secret, &hello, &challenge).verify_slice(proof).map_err(|_| Kind::Unauthenticated)?;
-        Ok(Peer {
-            rank: Rank::new(u32_at(&hello, 20)),
-            incarnation: u64_at(&hello, 32),
-            features: u32_at(&hello, 12),
-        })
+        Ok(Peer { rank: Rank::new(u32_at(&hello, 20)), incarnation: u64_at(&hello, 32), features: u32_at(&hello, 12) })
     }
 }
 

@@ -70,7 +70,9 @@ impl fmt::Display for Kind {
             Kind::PeerDied => "a peer's process ended; look at its own output for the cause",
             Kind::PeerLeft => "a peer left while it was still needed; every rank must make the same calls",
             Kind::Corrupt => "a peer sent bytes that no correct peer sends; check that all ranks run the same build",
-            Kind::Unauthenticated => "a peer does not know the secret; start all ranks with the same unique id or VERVAIN_SECRET",
+            Kind::Unauthenticated => {
+                "a peer does not know the secret; start all ranks with the same unique id or VERVAIN_SECRET"
+            }
             Kind::VersionMismatch => "a peer speaks another protocol version; run the same release everywhere",
             Kind::DuplicateRank => "two processes claim the same rank; give every process its own",
             Kind::LinkFailed => "a link broke; look at the peer and the network",

@@ -3,8 +3,8 @@
 #![warn(missing_docs)]
 
 pub mod error;
-mod rank;
 pub mod proto;
+mod rank;
 pub mod ring;
 pub mod sync;
 pub mod time;

@@ -24,7 +24,9 @@ impl Time {
     #[must_use]
     pub const fn after(self, duration: Duration) -> Self {
         let nanos = duration.as_nanos();
-        if nanos > u64::MAX as u128 { return Self::NEVER }
+        if nanos > u64::MAX as u128 {
+            return Self::NEVER;
+        }
         Self(self.0.saturating_add(nanos as u64))
     }
 

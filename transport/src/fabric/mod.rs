@@ -29,7 +29,9 @@ pub use doorbell::Doorbell;
 
 /// Fabrics need native words of 64 bits, little-endian: what is stored in a region is what the peer reads.
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
-compile_error!("vervain's fabrics need a 64-bit little-endian target; without the feature `std`, wire, proto and ring build anywhere");
+compile_error!(
+    "vervain's fabrics need a 64-bit little-endian target; without the feature `std`, wire, proto and ring build anywhere"
+);
 
 /// Which backend a fabric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
