@@ -201,6 +201,9 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// Where a region lies.
     fn memory(&self, region: RegionId) -> Option<View>;
 
+    /// Keeps an allocated region's memory valid after its release and after the fabric is gone. `None` for registered memory.
+    fn keep(&self, region: RegionId) -> Option<std::sync::Arc<dyn core::any::Any + Send + Sync>>;
+
     /// Let the peer of `link` use `region`. The key is for that link alone.
     fn advertise(&mut self, link: LinkId, region: RegionId) -> Result<Key>;
 
