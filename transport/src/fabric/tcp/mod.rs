@@ -1,1 +1,3 @@
 //! Sockets.
+
+pub mod interface;
