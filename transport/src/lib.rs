@@ -14,6 +14,8 @@ pub mod wire;
 pub mod auth;
 #[cfg(all(feature = "std", not(vervain_loom)))]
 pub mod fabric;
+#[cfg(all(feature = "std", not(vervain_loom)))]
+pub mod host;
 
 pub use error::{Error, Kind, Result};
 pub use rank::Rank;

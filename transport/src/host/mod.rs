@@ -1,0 +1,8 @@
+//! What this machine is and allows: the safe face of the few system calls that describe it.
+//!
+//! Nothing here belongs to a fabric. Programs use it to place themselves ([`affinity`]), to say which addresses they have
+//! ([`interfaces`]), and to find out before a run what the kernel permits ([`probe`]).
+
+pub mod affinity;
+pub mod interfaces;
+pub mod probe;
