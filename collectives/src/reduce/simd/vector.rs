@@ -1,0 +1,74 @@
+//! What a register of elements can do, and the operations in its terms.
+
+use super::Average;
+
+/// A register of elements of one type, in the form in which they are combined.
+///
+/// # Safety
+/// Every method needs a machine with the instruction set of the implementation. Those with a pointer need it valid for the bytes they
+/// name; any alignment, unless said otherwise.
+pub(super) trait Vector: Copy {
+    /// Bytes of an element in memory.
+    const ELEMENT: usize;
+    /// Bytes of memory that a register covers.
+    const BYTES: usize;
+    /// Whether `load_part` and `store_part` work; if not, tails go through [`Vector::One`].
+    const PARTIAL: bool = false;
+    /// One element, with the same results to the bit.
+    type One: Vector;
+
+    /// Reads `BYTES` bytes.
+    unsafe fn load(from: *const u8) -> Self;
+    /// Writes `BYTES` bytes.
+    unsafe fn store(self, to: *mut u8);
+    /// Writes `BYTES` bytes around the cache; `to` is a multiple of `BYTES`.
+    unsafe fn stream(self, to: *mut u8) {
+        // SAFETY: the same contract.
+        unsafe { self.store(to) }
+    }
+    /// Reads `bytes` < `BYTES` bytes, whole elements; the other elements are zero.
+    unsafe fn load_part(from: *const u8, bytes: usize) -> Self {
+        let _ = (from, bytes);
+        unreachable!("only partial vectors have tails")
+    }
+    /// Writes the first `bytes` < `BYTES` bytes, whole elements.
+    unsafe fn store_part(self, to: *mut u8, bytes: usize) {
+        let _ = (to, bytes);
+        unreachable!("only partial vectors have tails")
+    }
+
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
+    unsafe fn min(self, other: Self) -> Self;
+    unsafe fn max(self, other: Self) -> Self;
+    /// Floats: times 1/ranks. Integers: as they are.
+    unsafe fn scale(self, average: &Average) -> Self;
+    /// Integers: over ranks, truncating. Floats: as they are.
+    unsafe fn divide(self, average: &Average) -> Self;
+}
+
+/// How two elements become one.
+pub(super) trait Combine {
+    /// Whether sources are scaled and results divided.
+    const AVERAGES: bool = false;
+    /// # Safety
+    /// As for [`Vector`].
+    unsafe fn combine<V: Vector>(left: V, right: V) -> V;
+}
+
+macro_rules! combine {
+    ($($name:ident $method:ident $averages:literal),*) => {$(
+        pub(super) enum $name {}
+
+        impl Combine for $name {
+            const AVERAGES: bool = $averages;
+
+            #[inline(always)]
+            unsafe fn combine<V: Vector>(left: V, right: V) -> V {
+                // SAFETY: the same contract.
+                unsafe { left.$method(right) }
+            }
+        }
+    )*};
+}
+combine!(Sum add false, Prod mul false, Min min false, Max max false, Avg add true);
