@@ -103,9 +103,7 @@ impl Functions {
     pub(super) unsafe fn run(&self, job: &Job<'_>) {
         let plain = matches!(job.sources, [only] if !(job.scale && only.raw || job.divide));
         // SAFETY: the same contract.
-        unsafe {
-            if plain { copy::copy(job, self.stream) } else { (self.reduce)(job) }
-        }
+        unsafe { if plain { copy::copy(job, self.stream) } else { (self.reduce)(job) } }
     }
 }
 

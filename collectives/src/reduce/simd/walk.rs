@@ -90,7 +90,8 @@ unsafe fn tile<V: Vector, C: Combine, const K: usize, const M: usize, const U: u
     // SAFETY: register `u` covers bytes at + u * BYTES .. at + (u + 1) * BYTES of every source and destination, within the job;
     // `stream` is used only where that is a multiple of `BYTES`.
     unsafe {
-        let mut registers: [V; U] = array::from_fn(|u| source::<V, C>(job, 0, |from| V::load(from.add(at + u * V::BYTES))));
+        let mut registers: [V; U] =
+            array::from_fn(|u| source::<V, C>(job, 0, |from| V::load(from.add(at + u * V::BYTES))));
         for index in 1..count::<K>(job.sources.len()) {
             for (u, register) in registers.iter_mut().enumerate() {
                 let next = source::<V, C>(job, index, |from| V::load(from.add(at + u * V::BYTES)));

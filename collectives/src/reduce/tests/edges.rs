@@ -60,13 +60,19 @@ fn average_multiplies_raw_sources_only() {
 #[test]
 fn integer_average_truncates_toward_zero() {
     for level in levels() {
-        for (sum, ranks, expected) in [(-7, 2, -3), (7, 2, 3), (i64::MIN, 3, i64::MIN / 3), (i64::MAX, 1000, i64::MAX / 1000)] {
+        for (sum, ranks, expected) in
+            [(-7, 2, -3), (7, 2, 3), (i64::MIN, 3, i64::MIN / 3), (i64::MAX, 1000, i64::MAX / 1000)]
+        {
             assert_eq!(reduced(level, DataType::I64, ReduceOp::Avg, ranks, &[(sum as u64, true)]) as i64, expected);
         }
         for sum in [i32::MIN, i32::MIN + 1, -7, -1, 0, 1, 6, 7, i32::MAX - 1, i32::MAX] {
             for ranks in [1, 2, 3, 7, 255, 256, 1021, u32::MAX] {
                 let average = reduced(level, DataType::I32, ReduceOp::Avg, ranks, &[(sum as u32 as u64, true)]);
-                assert_eq!(average as u32 as i32 as i64, i64::from(sum) / i64::from(ranks), "{level:?} {sum} / {ranks}");
+                assert_eq!(
+                    average as u32 as i32 as i64,
+                    i64::from(sum) / i64::from(ranks),
+                    "{level:?} {sum} / {ranks}"
+                );
             }
         }
         for ranks in 1..300 {
@@ -88,7 +94,11 @@ fn a_nan_wins_minimum_and_maximum_and_becomes_canonical() {
                 for other in [0, largest, infinity, sign | infinity, nan] {
                     for op in [ReduceOp::Min, ReduceOp::Max] {
                         for pair in [[(nan, true), (other, true)], [(other, true), (nan, true)]] {
-                            assert_eq!(reduced(level, datatype, op, 2, &pair), quiet(datatype), "{level:?} {datatype} {op}");
+                            assert_eq!(
+                                reduced(level, datatype, op, 2, &pair),
+                                quiet(datatype),
+                                "{level:?} {datatype} {op}"
+                            );
                         }
                     }
                 }
@@ -189,7 +199,8 @@ impl Edge {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping; its second page is ours to protect.
         unsafe {
-            let start = libc::mmap(core::ptr::null_mut(), 2 * PAGE, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+            let start =
+                libc::mmap(core::ptr::null_mut(), 2 * PAGE, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);
             assert_eq!(libc::mprotect(start.byte_add(PAGE), PAGE, libc::PROT_NONE), 0);
             Edge { start: start.cast() }

@@ -80,8 +80,7 @@ impl Room {
 
 /// One run over plain slices, each with its raw flag.
 fn run(kernel: &Kernel, datatype: DataType, inputs: &[(&[u8], bool)], complete: bool) -> Vec<u8> {
-    let sources: Vec<Source> =
-        inputs.iter().map(|(bytes, raw)| Source { start: bytes.as_ptr(), raw: *raw }).collect();
+    let sources: Vec<Source> = inputs.iter().map(|(bytes, raw)| Source { start: bytes.as_ptr(), raw: *raw }).collect();
     let mut output = vec![0; inputs[0].0.len()];
     let elements = output.len() / datatype.bytes();
     // SAFETY: every source and the output have `elements` elements, and the output is new.

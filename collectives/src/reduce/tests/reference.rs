@@ -115,7 +115,13 @@ fn decode(datatype: DataType, bits: Bits) -> f64 {
     let part = (bits & ((1 << fraction) - 1)) as f64;
     let magnitude = match field {
         0 => part * 2f64.powi(lowest - fraction),
-        _ if field == special(lowest) => if part == 0.0 { f64::INFINITY } else { f64::NAN },
+        _ if field == special(lowest) => {
+            if part == 0.0 {
+                f64::INFINITY
+            } else {
+                f64::NAN
+            }
+        }
         _ => (part + 2f64.powi(fraction)) * 2f64.powi(field - 1 + lowest - fraction),
     };
     if bits >> (width - 1) == 1 { -magnitude } else { magnitude }
@@ -132,8 +138,15 @@ fn formats_encode_what_they_decode() {
     for bits in 0..=u16::MAX {
         for datatype in [DataType::F16, DataType::Bf16] {
             let value = decode(datatype, bits.into());
-            let expected = if datatype == DataType::F16 { half::f16::from_bits(bits).to_f64() } else { half::bf16::from_bits(bits).to_f64() };
-            assert!(value.is_nan() && expected.is_nan() || value.to_bits() == expected.to_bits(), "{datatype} {bits:#x}");
+            let expected = if datatype == DataType::F16 {
+                half::f16::from_bits(bits).to_f64()
+            } else {
+                half::bf16::from_bits(bits).to_f64()
+            };
+            assert!(
+                value.is_nan() && expected.is_nan() || value.to_bits() == expected.to_bits(),
+                "{datatype} {bits:#x}"
+            );
             assert!(value.is_nan() || encode(datatype, value) == bits.into(), "{datatype} {bits:#x}");
         }
         let single = u32::from(bits) << 16 | u32::from(bits);
