@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Show that the transport without its feature `std` needs neither std nor an operating system.
+#
+# A static library with a panic handler of its own takes the crate in: were std anywhere below, there would be two handlers and
+# the compiler would refuse (E0152). The same library with `std` must be refused: that shows that the check can fail.
+# Where a compiler with std's source is at hand, two more targets are checked: one without an operating system, one of 32 bits.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source ci/lib.sh
+
+root=$PWD
+mkdir -p "$log_dir"
+probe=$(mktemp -d)
+trap 'rm -rf "$probe"' EXIT
+
+# make_probe FEATURES: the library, with these features of the transport.
+make_probe() {
+    mkdir -p "$probe/src"
+    cp Cargo.lock "$probe/"
+    cat >"$probe/Cargo.toml" <<EOF
+[package]
+name = "no-std-probe"
+version = "0.0.0"
+edition = "2024"
+
+[lib]
+crate-type = ["staticlib"]
+
+[dependencies]
+vervain-transport = { path = "$root/transport", default-features = false, features = [$1] }
+
+[profile.dev]
+panic = "abort"
+
+[workspace]
+EOF
+    cat >"$probe/src/lib.rs" <<'EOF'
+#![no_std]
+extern crate vervain_transport;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+EOF
+}
+
+build() {
+    CARGO_TARGET_DIR=$root/target-no-std timeout 300 "$@" --quiet --manifest-path "$probe/Cargo.toml"
+}
+
+make_probe ''
+if build cargo build; then pass "without std"; else fail "without std"; fi
+
+for triple in x86_64-unknown-none i686-unknown-linux-gnu; do
+    if ! tsan_toolchain; then
+        skip "$triple" "no compiler with std's source; ci/setup.sh tsan installs it"
+    elif RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 build /usr/bin/cargo check -Zbuild-std=core --target "$triple"; then
+        pass "$triple"
+    else
+        fail "$triple"
+    fi
+done
+
+make_probe '"std"'
+if build cargo build 2>"$probe/errors"; then
+    fail "the check notices std"
+elif grep -q E0152 "$probe/errors"; then
+    pass "the check notices std"
+else
+    cat "$probe/errors"
+    fail "the check notices std (another error)"
+fi
+total no-std

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Run the tests in which threads share memory under ThreadSanitizer, std included, with no suppression.
+#
+# Needs a compiler that has std's source, and clang's runtime of the same LLVM or newer: ci/setup.sh tsan.
+# (A std that was built without the sanitizer gives false reports, and hiding those hides real races too.)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source ci/lib.sh
+
+if ! tsan_toolchain; then
+    skip sanitizer "no compiler with std's source; ci/setup.sh tsan installs it"
+    total sanitizer
+    exit
+fi
+
+export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target-tsan TSAN_OPTIONS="halt_on_error=1 history_size=4"
+export RUSTFLAGS="-Zsanitizer=thread -Zexternal-clangrt -Clinker=clang-$tsan_clang -Clink-arg=-fsanitize=thread"
+
+tsan_test() {
+    timeout --kill-after=10 600 /usr/bin/cargo test -Zbuild-std --target x86_64-unknown-linux-gnu "$@"
+}
+
+tsan_test -p vervain-transport --lib -- ring:: proto:: fabric::doorbell fabric::shm || fail "transport"
+tsan_test -p vervain-collectives --lib -- communicator:: executor:: control:: || fail "collectives"
+[ "$failed" = 0 ]
