@@ -1,19 +1,49 @@
-//! The one file that names atomics, cells, fences, spin hints and threads; under `cfg(vervain_loom)` it gives loom's.
+//! The one place that names atomics, cells, fences, spin hints and threads; under `cfg(vervain_loom)` it gives loom's.
+//!
+//! # Labels
+//! Every ordering that carries meaning is written `label("spsc.publish", Release)`. Natively this is the constant. Under
+//! loom the environment variable `VERVAIN_MUTATE` weakens the one ordering whose label it names, so that a single build
+//! proves for each label that the scenarios notice its loss. The labels and their stories stand in docs/ordering.md.
+//!
+//! # Storage
+//! Loom's atomics cannot lie on mapped memory, so protocols and rings are generic over [`Words`]: [`Mapped`] for shared
+//! memory, [`Owned`] for tests, loom and rings inside one process.
 
 #[cfg(not(vervain_loom))]
-pub use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[path = "sync/native.rs"]
+mod engine;
 #[cfg(vervain_loom)]
-pub use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[path = "sync/modelled.rs"]
+mod engine;
+mod words;
 
-/// Tell the processor that this is a spin loop.
-#[cfg(not(vervain_loom))]
-#[inline(always)]
-pub fn spin_loop() {
-    core::hint::spin_loop();
-}
+pub use engine::*;
+#[cfg(feature = "alloc")]
+pub use words::Owned;
+pub use words::{Mapped, Words};
 
-/// Tell the scheduler of the model that this is a spin loop.
-#[cfg(vervain_loom)]
-pub fn spin_loop() {
-    loom::thread::yield_now();
-}
+/// Every label that [`label`] and [`fence_at`] are called with in `wire` and `ring`, and the sleeper's two fences.
+pub const LABELS: &[&str] = &[
+    "credit.observe",
+    "credit.publish",
+    "ll.observe",
+    "ll.publish",
+    "ll128.observe",
+    "ll128.publish",
+    "mpsc.claim",
+    "mpsc.free",
+    "mpsc.observe",
+    "mpsc.publish",
+    "record.free",
+    "record.observe",
+    "record.publish",
+    "record.reuse",
+    "simple.observe",
+    "simple.publish",
+    "sleep.heavy",
+    "sleep.light",
+    "spsc.free",
+    "spsc.observe",
+    "spsc.publish",
+    "spsc.reuse",
+];
