@@ -138,16 +138,20 @@ impl Kernel {
         write: Write,
     ) {
         debug_assert!(!sources.is_empty(), "a run has at least one source");
+        let bytes = elements * self.element;
         let job = simd::Job {
             sources,
             destinations,
-            bytes: elements * self.element,
+            bytes,
             divide: complete && self.divides,
             scale: self.scales,
-            write,
+            write: if bytes < STREAM_FROM { Write::Cached } else { write },
             average: self.average,
         };
         // SAFETY: the pointers are the caller's promise; `select_at` checked that the machine has the functions' instruction set.
         unsafe { self.functions.run(&job) }
     }
 }
+
+/// Bytes of a run below which streaming never pays: the destination's ends and the fence cost more than the cache does.
+const STREAM_FROM: usize = 4 << 10;

@@ -4,6 +4,10 @@
 //! one source as it is. Everything between the function pointers of [`Functions`] and the instructions is inlined into one function
 //! per (type, operation, instruction set), which has the instruction set enabled.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod copy;
 mod portable;
 mod vector;
@@ -104,13 +108,9 @@ impl Functions {
         let plain = matches!(job.sources, [only] if !(job.scale && only.raw || job.divide));
         // SAFETY: the same contract.
         unsafe { if plain { copy::copy(job, self.stream) } else { (self.reduce)(job) } }
-    }
-}
-
-/// The functions for a type and an operation with an instruction set.
-pub(super) fn functions(level: Level, datatype: DataType, op: ReduceOp) -> Functions {
-    match level {
-        _ => Functions { reduce: baseline(datatype, op), stream: run_baseline::<Pack<u8, 16>, Sum> },
+        if job.write == Write::Streaming {
+            fence();
+        }
     }
 }
 
@@ -126,6 +126,30 @@ macro_rules! for_op {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
+use for_op;
+
+/// Orders streaming stores before all later stores.
+#[inline]
+fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every machine of the architecture has the instruction.
+    unsafe {
+        core::arch::x86_64::_mm_sfence()
+    }
+}
+
+/// The functions for a type and an operation with an instruction set.
+pub(super) fn functions(level: Level, datatype: DataType, op: ReduceOp) -> Functions {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => Functions { reduce: avx2::function(datatype, op), stream: avx2::STREAM },
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => Functions { reduce: avx512::function(datatype, op), stream: avx512::STREAM },
+        _ => Functions { reduce: baseline(datatype, op), stream: run_baseline::<Pack<u8, 16>, Sum> },
+    }
+}
+
 fn baseline(datatype: DataType, op: ReduceOp) -> Run {
     match datatype {
         DataType::U8 => for_op!(op, run_baseline, Pack<u8, 16>),

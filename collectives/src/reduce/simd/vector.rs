@@ -72,3 +72,44 @@ macro_rules! combine {
     )*};
 }
 combine!(Sum add false, Prod mul false, Min min false, Max max false, Avg add true);
+
+/// Operations as expressions over the two operands.
+macro_rules! operations {
+    ($($name:ident = |$left:ident, $right:ident| $expression:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, other: Self) -> Self {
+            let ($left, $right) = (self.0, other.0);
+            // SAFETY: the machine has the instructions by the contract of `Vector`.
+            Self(unsafe { $expression })
+        }
+    )*};
+}
+
+/// Operations that are those of the inner register.
+macro_rules! wide {
+    ($($name:ident)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, other: Self) -> Self {
+            // SAFETY: the same contract.
+            Self(unsafe { self.0.$name(other.0) })
+        }
+    )*};
+}
+
+/// Division of a register of integers, one by one: no instruction set has it, and it is done once per result.
+macro_rules! divide_each {
+    ($element:ident) => {
+        #[inline(always)]
+        unsafe fn divide(self, average: &Average) -> Self {
+            let mut elements = [0; Self::BYTES / Self::ELEMENT];
+            // SAFETY: the array has the size of the register.
+            unsafe { self.store(elements.as_mut_ptr().cast()) };
+            elements.iter_mut().for_each(|element: &mut $element| *element = average.$element(*element));
+            // SAFETY: as above.
+            unsafe { Self::load(elements.as_ptr().cast()) }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use {divide_each, operations, wide};

@@ -53,7 +53,7 @@ fn average_multiplies_raw_sources_only() {
         let average = |inputs: &[_]| reduced(level, DataType::F32, ReduceOp::Avg, 4, inputs);
         assert_eq!(average(&[(eight, true)]), two);
         assert_eq!(average(&[(eight, false)]), eight);
-        assert_eq!(average(&[(eight, true), (two, false)]), 4f32.to_bits().into());
+        assert_eq!(average(&[(eight, true), (two, false)]), Bits::from(4f32.to_bits()));
     }
 }
 

@@ -147,11 +147,11 @@ fn formats_encode_what_they_decode() {
                 value.is_nan() && expected.is_nan() || value.to_bits() == expected.to_bits(),
                 "{datatype} {bits:#x}"
             );
-            assert!(value.is_nan() || encode(datatype, value) == bits.into(), "{datatype} {bits:#x}");
+            assert!(value.is_nan() || encode(datatype, value) == Bits::from(bits), "{datatype} {bits:#x}");
         }
         let single = u32::from(bits) << 16 | u32::from(bits);
         let value = decode(DataType::F32, single.into());
         assert!(value.is_nan() || value.to_bits() == f64::from(f32::from_bits(single)).to_bits());
-        assert!(value.is_nan() || encode(DataType::F32, value) == single.into());
+        assert!(value.is_nan() || encode(DataType::F32, value) == Bits::from(single));
     }
 }
