@@ -59,7 +59,13 @@ enum Stage {
 
 impl Channel {
     /// Start to connect to `to`. Whether anybody listens there turns out in [`Channel::shake`].
-    pub(crate) fn dial(identity: &Identity, purpose: Purpose, to: Rank, address: SocketAddr, limit: usize) -> Result<Self> {
+    pub(crate) fn dial(
+        identity: &Identity,
+        purpose: Purpose,
+        to: Rank,
+        address: SocketAddr,
+        limit: usize,
+    ) -> Result<Self> {
         let dialer = Dialer::new(identity, purpose, to)?;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -138,7 +144,9 @@ impl Channel {
             return Ok(false);
         }
         let hello = self.take::<HELLO>();
-        let Stage::Hello(mut acceptor) = core::mem::replace(&mut self.stage, Stage::Welcome(NOBODY)) else { return Err(Kind::Bug.into()) };
+        let Stage::Hello(mut acceptor) = core::mem::replace(&mut self.stage, Stage::Welcome(NOBODY)) else {
+            return Err(Kind::Bug.into());
+        };
         let challenge = acceptor.on_hello(&hello)?;
         self.stage = Stage::Proof(acceptor);
         self.queue(Arc::from(&challenge[..]));

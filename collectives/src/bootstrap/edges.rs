@@ -52,7 +52,9 @@ impl Edges {
 
     /// Anybody but an expected neighbour is dropped.
     fn on_arrival(&mut self, peer: Peer, channel: Channel) {
-        let is_expected = |wanted: &&mut Wanted| wanted.rank == peer.rank && wanted.incarnation == peer.incarnation && wanted.dial.is_none();
+        let is_expected = |wanted: &&mut Wanted| {
+            wanted.rank == peer.rank && wanted.incarnation == peer.incarnation && wanted.dial.is_none()
+        };
         if let Some(wanted) = self.wanted.iter_mut().find(is_expected) {
             wanted.channel = Some(channel);
         }
@@ -65,7 +67,8 @@ impl Edges {
 
     /// When to step at the latest.
     pub(crate) fn wake(&self) -> Time {
-        let dials = self.wanted.iter().filter(|wanted| wanted.channel.is_none()).filter_map(|wanted| wanted.dial.as_ref());
+        let dials =
+            self.wanted.iter().filter(|wanted| wanted.channel.is_none()).filter_map(|wanted| wanted.dial.as_ref());
         dials.map(Dial::wake).min().unwrap_or(Time::NEVER)
     }
 
@@ -74,7 +77,13 @@ impl Edges {
             doorman.watch(into);
         }
         self.wanted.iter().filter_map(|wanted| wanted.dial.as_ref()).for_each(|dial| dial.watch(into));
-        into.extend(self.wanted.iter().filter_map(|wanted| wanted.channel.as_ref()).filter(|channel| channel.is_writing()).map(Watch::channel));
+        into.extend(
+            self.wanted
+                .iter()
+                .filter_map(|wanted| wanted.channel.as_ref())
+                .filter(|channel| channel.is_writing())
+                .map(Watch::channel),
+        );
     }
 }
 

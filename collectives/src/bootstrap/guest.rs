@@ -36,7 +36,17 @@ pub(crate) struct Dial {
 
 impl Dial {
     pub(crate) fn new(identity: &Identity, purpose: Purpose, to: Rank, address: SocketAddr, limit: usize) -> Self {
-        Self { identity: identity.clone(), purpose, to, address, limit, channel: None, pause: SHORTEST, again: Time::default(), refusals: 0 }
+        Self {
+            identity: identity.clone(),
+            purpose,
+            to,
+            address,
+            limit,
+            channel: None,
+            pause: SHORTEST,
+            again: Time::default(),
+            refusals: 0,
+        }
     }
 
     /// The open channel, once there is one.
@@ -135,7 +145,11 @@ impl Guest {
             self.channel = self.dial.step(now)?;
         }
         let Some(channel) = &mut self.channel else {
-            return if self.is_alone_with_a_claim() { Err(Error::new(Kind::DuplicateRank).with_rank(ROOT)) } else { Ok(None) };
+            return if self.is_alone_with_a_claim() {
+                Err(Error::new(Kind::DuplicateRank).with_rank(ROOT))
+            } else {
+                Ok(None)
+            };
         };
         self.unsaid.drain(..).for_each(|frame| channel.send(&frame));
         channel.flush();
@@ -152,7 +166,10 @@ impl Guest {
         if let Some((error, end)) = self.confession
             && now >= end.min(self.deadline)
         {
-            return Some(Verdict::Failed(error, vec![format!("rank {} could not tell rank 0 at {}", self.dial.identity.rank, self.dial.address)]));
+            return Some(Verdict::Failed(
+                error,
+                vec![format!("rank {} could not tell rank 0 at {}", self.dial.identity.rank, self.dial.address)],
+            ));
         }
         if now < self.deadline {
             return None;
@@ -160,7 +177,9 @@ impl Guest {
         let address = self.dial.address;
         let line = match (&self.channel, self.rival) {
             (Some(_), _) => format!("rank 0 at {address} let us in, but did not answer in time"),
-            (None, Rivalry::None) => format!("rank 0 did not come: nobody let us in at {address}, {} attempts", self.dial.refusals()),
+            (None, Rivalry::None) => {
+                format!("rank 0 did not come: nobody let us in at {address}, {} attempts", self.dial.refusals())
+            }
             (None, _) => format!("the address {address} of rank 0 is in use by another program; choose another port"),
         };
         Some(Verdict::Failed(Error::new(Kind::TimedOut).with_rank(ROOT), vec![line]))
@@ -176,8 +195,16 @@ impl Guest {
                 Error::new(Kind::PeerDied).with_rank(ROOT),
                 vec![format!("rank 0 at {address} closed the connection before all ranks were ready")],
             ),
-            Kind::DuplicateRank => Verdict::Failed(error, vec![format!("another rank 0 of this process uses the id of {address} already; generate an id per communicator")]),
-            _ => Verdict::Failed(error.with_rank(ROOT), vec![format!("who listens at {address} is not the rank 0 of this job")]),
+            Kind::DuplicateRank => Verdict::Failed(
+                error,
+                vec![format!(
+                    "another rank 0 of this process uses the id of {address} already; generate an id per communicator"
+                )],
+            ),
+            _ => Verdict::Failed(
+                error.with_rank(ROOT),
+                vec![format!("who listens at {address} is not the rank 0 of this job")],
+            ),
         }
     }
 

@@ -90,7 +90,9 @@ impl UniqueId {
         let address = address_from_bytes(bytes[40..40 + ADDRESS].try_into().expect("an address's bytes"));
         let rest_is_zero = bytes[40 + ADDRESS..].iter().all(|&byte| byte == 0);
         match address {
-            Some(address) if bytes[..8] == MAGIC && rest_is_zero => Ok(Self::from_parts(address, Secret::from_bytes(secret))),
+            Some(address) if bytes[..8] == MAGIC && rest_is_zero => {
+                Ok(Self::from_parts(address, Secret::from_bytes(secret)))
+            }
             _ => Err(Kind::InvalidArgument.into()),
         }
     }
@@ -213,7 +215,15 @@ mod tests {
             bytes[43] = if at == 42 { 0 } else { bytes[43] };
             assert!(UniqueId::from_bytes(&bytes).is_err(), "byte {at}");
         }
-        for text in ["", "/", "127.0.0.1:1", "127.0.0.1:1/00", "nohost/00", &format!("0.0.0.0:5/{}", "0".repeat(64)), &format!("127.0.0.1:5/{}", "+".repeat(64))] {
+        for text in [
+            "",
+            "/",
+            "127.0.0.1:1",
+            "127.0.0.1:1/00",
+            "nohost/00",
+            &format!("0.0.0.0:5/{}", "0".repeat(64)),
+            &format!("127.0.0.1:5/{}", "+".repeat(64)),
+        ] {
             assert!(text.parse::<UniqueId>().is_err(), "{text}");
         }
     }

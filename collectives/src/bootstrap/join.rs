@@ -7,6 +7,7 @@ use vervain_transport::auth::{Purpose, Secret, random};
 use vervain_transport::fabric::Identity;
 use vervain_transport::{Error, Kind, Rank, Result, Time};
 
+use super::InitError;
 use super::doorman::Doorman;
 use super::edges::Edges;
 use super::guest::{Guest, Rivalry};
@@ -14,7 +15,6 @@ use super::host::Host;
 use super::id::{Listener, UniqueId};
 use super::message::{Member, OFFER, STATEMENT, Statement, Verdict};
 use super::root::Root;
-use super::InitError;
 use crate::control::poll::{self, Watch};
 use crate::control::{FRAME, Mesh};
 
@@ -71,9 +71,19 @@ impl Join {
     ///
     /// # Errors
     /// `InvalidArgument` for an impossible rank or number of ranks; what the operating system says if rank 0 cannot listen.
-    pub fn start(id: &UniqueId, rank: Rank, ranks: u32, offer: Result<Vec<u8>, Error>, now: Time, deadline: Time) -> Result<Self, Box<InitError>> {
+    pub fn start(
+        id: &UniqueId,
+        rank: Rank,
+        ranks: u32,
+        offer: Result<Vec<u8>, Error>,
+        now: Time,
+        deadline: Time,
+    ) -> Result<Self, Box<InitError>> {
         if ranks == 0 || rank.get() >= ranks {
-            return Err(Box::new(InitError::new(Kind::InvalidArgument.into(), vec![format!("there is no rank {rank} of {ranks}")])));
+            return Err(Box::new(InitError::new(
+                Kind::InvalidArgument.into(),
+                vec![format!("there is no rank {rank} of {ranks}")],
+            )));
         }
         let offer = match offer {
             Ok(blob) if blob.len() > OFFER => Err(Error::new(Kind::SizeOverflow)),
@@ -82,9 +92,23 @@ impl Join {
         let begin = || -> Result<Self> {
             let identity = Identity { rank, incarnation: u64::from_le_bytes(random()?), secret: id.secret().clone() };
             let coordinator = Coordinator::new(id, &identity, ranks, now, deadline)?;
-            Ok(Self { identity, ranks, deadline, coordinator, doorman: None, offer: Some(offer), members: None, edges: None, prepared: false, told: false, again: true })
+            Ok(Self {
+                identity,
+                ranks,
+                deadline,
+                coordinator,
+                doorman: None,
+                offer: Some(offer),
+                members: None,
+                edges: None,
+                prepared: false,
+                told: false,
+                again: true,
+            })
         };
-        begin().map_err(|error| Box::new(InitError::new(error, vec![format!("rank {rank} could not listen or dial for {id:?}")])))
+        begin().map_err(|error| {
+            Box::new(InitError::new(error, vec![format!("rank {rank} could not listen or dial for {id:?}")]))
+        })
     }
 
     /// Which rank joins.
@@ -176,7 +200,8 @@ impl Join {
             Err(error) => self.fail(error, now),
             Ok(control) => {
                 let (rank, incarnation) = (self.identity.rank, self.identity.incarnation);
-                let member = Member { rank, incarnation, host: Host::here(), pid: std::process::id(), control, offer: blob };
+                let member =
+                    Member { rank, incarnation, host: Host::here(), pid: std::process::id(), control, offer: blob };
                 self.tell(Statement::offer(self.ranks, self.deadline.since(now), member), now);
             }
         }
@@ -225,7 +250,9 @@ impl Join {
     }
 
     fn finish(&mut self) -> Result<Joined, Box<InitError>> {
-        let (Some(members), Some(edges)) = (self.members.take(), self.edges.take()) else { return Err(Box::new(Error::from(Kind::Corrupt).into())) };
+        let (Some(members), Some(edges)) = (self.members.take(), self.edges.take()) else {
+            return Err(Box::new(Error::from(Kind::Corrupt).into()));
+        };
         let (rank, secret, incarnation) = (self.identity.rank, self.identity.secret.clone(), self.identity.incarnation);
         let mesh = Mesh::new(rank, &members, edges.finish()).map_err(|error| Box::new(error.into()))?;
         Ok(Joined { rank, ranks: self.ranks, secret, incarnation, members, mesh })
@@ -235,7 +262,8 @@ impl Join {
 impl Coordinator {
     fn new(id: &UniqueId, identity: &Identity, ranks: u32, now: Time, deadline: Time) -> Result<Self> {
         let there = |rival| Ok(Self::There(Guest::new(identity, ranks, id.address(), deadline, rival)));
-        let here = |doorman| Ok(Self::Here(Root::new(ranks, identity.incarnation, id.address(), doorman, deadline, now)));
+        let here =
+            |doorman| Ok(Self::Here(Root::new(ranks, identity.incarnation, id.address(), doorman, deadline, now)));
         if ranks == 1 {
             return here(None);
         }

@@ -105,7 +105,9 @@ impl Verdict {
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Verdict::Table(members) => members.iter().fold(Writer::new(16).u32(members.len() as u32), put_member).done(),
+            Verdict::Table(members) => {
+                members.iter().fold(Writer::new(16).u32(members.len() as u32), put_member).done()
+            }
             Verdict::Go => Writer::new(17).done(),
             Verdict::Failed(error, lines) => {
                 let start = Writer::new(18).error(error).u32(lines.len().min(LINES) as u32);

@@ -64,10 +64,28 @@ enum Phase {
 }
 
 impl Root {
-    pub(crate) fn new(ranks: u32, incarnation: u64, address: SocketAddr, doorman: Option<Doorman>, end: Time, now: Time) -> Self {
+    pub(crate) fn new(
+        ranks: u32,
+        incarnation: u64,
+        address: SocketAddr,
+        doorman: Option<Doorman>,
+        end: Time,
+        now: Time,
+    ) -> Self {
         let seats = (0..ranks).map(|_| Seat::default()).collect();
         let deadline = latest_answer(now, end.since(now));
-        Self { ranks, address, doorman, seats, rivals: Vec::new(), phase: Phase::Gather, incarnation, deadline, end, own: None }
+        Self {
+            ranks,
+            address,
+            doorman,
+            seats,
+            rivals: Vec::new(),
+            phase: Phase::Gather,
+            incarnation,
+            deadline,
+            end,
+            own: None,
+        }
     }
 
     /// Where we listen.
@@ -132,10 +150,26 @@ impl Root {
                 Ok(None) => return,
                 Ok(Some(payload)) => match Statement::parse(&payload, self.ranks) {
                     Some(statement) => self.on_statement(rank, statement, now),
-                    None => return self.on_gone(rank, Error::new(Kind::Corrupt).with_rank(named), "sent what no rank sends", now),
+                    None => {
+                        return self.on_gone(
+                            rank,
+                            Error::new(Kind::Corrupt).with_rank(named),
+                            "sent what no rank sends",
+                            now,
+                        );
+                    }
                 },
-                Err(error) if error.kind() == Kind::Corrupt => return self.on_gone(rank, error.with_rank(named), "sent what no rank sends", now),
-                Err(_) => return self.on_gone(rank, Error::new(Kind::PeerDied).with_rank(named), "ended before all ranks were ready", now),
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    return self.on_gone(rank, error.with_rank(named), "sent what no rank sends", now);
+                }
+                Err(_) => {
+                    return self.on_gone(
+                        rank,
+                        Error::new(Kind::PeerDied).with_rank(named),
+                        "ended before all ranks were ready",
+                        now,
+                    );
+                }
             }
         }
     }
@@ -156,7 +190,9 @@ impl Root {
                 let line = format!("rank {rank} expects {ranks} ranks, rank 0 expects {}", self.ranks);
                 self.lose(Error::new(Kind::Mismatch).with_rank(named), vec![line], now);
             }
-            Statement::Offer { member, patience, .. } if member.rank == named && matches!(self.phase, Phase::Gather) => {
+            Statement::Offer { member, patience, .. }
+                if member.rank == named && matches!(self.phase, Phase::Gather) =>
+            {
                 self.deadline = self.deadline.min(latest_answer(now, patience));
                 self.seats[rank].member = Some(member);
             }
@@ -167,7 +203,9 @@ impl Root {
             }
             // said before it heard of a failure
             Statement::Offer { .. } | Statement::Ready if matches!(self.phase, Phase::Lost { .. }) => {}
-            Statement::Offer { .. } | Statement::Ready => self.on_gone(rank, Error::new(Kind::Corrupt).with_rank(named), "spoke out of turn", now),
+            Statement::Offer { .. } | Statement::Ready => {
+                self.on_gone(rank, Error::new(Kind::Corrupt).with_rank(named), "spoke out of turn", now)
+            }
         }
     }
 
@@ -185,7 +223,8 @@ impl Root {
             error = error.with_rank(Rank::new(first));
         }
         let mut lines = Vec::new();
-        let mut say = |ranks: &[u32], what: &str| lines.extend((!ranks.is_empty()).then(|| format!("{} {what}", list(ranks))));
+        let mut say =
+            |ranks: &[u32], what: &str| lines.extend((!ranks.is_empty()).then(|| format!("{} {what}", list(ranks))));
         say(&absent, "did not come");
         say(&silent, "came, but sent no offer");
         if !gathering {
@@ -233,11 +272,19 @@ impl Root {
     }
 
     fn is_over(&self, now: Time) -> bool {
-        let is_sent = || self.seats.iter().filter_map(|seat| seat.channel.as_ref()).chain(&self.rivals).all(|channel| !channel.is_writing());
+        let is_sent = || {
+            self.seats
+                .iter()
+                .filter_map(|seat| seat.channel.as_ref())
+                .chain(&self.rivals)
+                .all(|channel| !channel.is_writing())
+        };
         match self.phase {
             Phase::Gather | Phase::Connect => false,
             Phase::Won => is_sent() || now >= self.end,
-            Phase::Lost { until, .. } => now >= until || (self.seats.iter().skip(1).all(|seat| seat.channel.is_some()) && is_sent()),
+            Phase::Lost { until, .. } => {
+                now >= until || (self.seats.iter().skip(1).all(|seat| seat.channel.is_some()) && is_sent())
+            }
         }
     }
 
@@ -266,7 +313,9 @@ impl Root {
         if let Some(doorman) = &self.doorman {
             doorman.watch(into);
         }
-        into.extend(self.seats.iter().filter(|seat| !seat.gone).filter_map(|seat| seat.channel.as_ref()).map(Watch::channel));
+        into.extend(
+            self.seats.iter().filter(|seat| !seat.gone).filter_map(|seat| seat.channel.as_ref()).map(Watch::channel),
+        );
     }
 }
 
@@ -284,7 +333,10 @@ fn list(ranks: &[u32]) -> String {
             _ => runs.push((rank, rank)),
         }
     }
-    let texts: Vec<_> = runs.iter().map(|&(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") }).collect();
+    let texts: Vec<_> = runs
+        .iter()
+        .map(|&(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") })
+        .collect();
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, texts.join(", "))
 }
 

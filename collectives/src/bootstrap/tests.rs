@@ -49,7 +49,10 @@ impl Cluster {
                 return self.players.into_iter().map(|player| player.outcome.unwrap()).collect();
             }
         }
-        panic!("the meeting did not end: {:?}", self.players.iter().map(|player| player.outcome.is_some()).collect::<Vec<_>>());
+        panic!(
+            "the meeting did not end: {:?}",
+            self.players.iter().map(|player| player.outcome.is_some()).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -71,7 +74,12 @@ fn ranks_stepped_by_one_thread_join() {
         for (rank, one) in all.iter().enumerate() {
             assert_eq!((one.rank.index(), one.ranks), (rank, ranks));
             assert_eq!(one.members, all[0].members);
-            assert!(one.members.iter().enumerate().all(|(at, member)| member.rank.index() == at && member.offer == vec![at as u8; at]));
+            assert!(
+                one.members
+                    .iter()
+                    .enumerate()
+                    .all(|(at, member)| member.rank.index() == at && member.offer == vec![at as u8; at])
+            );
         }
     }
 }

@@ -56,7 +56,9 @@ impl Flood {
             Message::Aborted => start(3),
             Message::Stalled(call) => put_call(start(4), call),
             Message::State { entered, waiting } => start(5).u64(*entered).u32(waiting.map_or(u32::MAX, Rank::get)),
-            Message::Mismatch(calls) => calls.iter().fold(start(6), |writer, (rank, call)| put_call(writer.u32(rank.get()), call)),
+            Message::Mismatch(calls) => {
+                calls.iter().fold(start(6), |writer, (rank, call)| put_call(writer.u32(rank.get()), call))
+            }
             Message::Failed(error, text) => start(7).error(error).text(text, TEXT),
         }
         .done()
@@ -74,7 +76,10 @@ impl Flood {
             3 => Message::Aborted,
             4 => Message::Stalled(call(&mut reader)?),
             5 => Message::State { entered: reader.u64()?, waiting: waiting(&mut reader, ranks)? },
-            6 => Message::Mismatch([(reader.rank(ranks)?, call(&mut reader)?), (reader.rank(ranks)?, call(&mut reader)?)]),
+            6 => Message::Mismatch([
+                (reader.rank(ranks)?, call(&mut reader)?),
+                (reader.rank(ranks)?, call(&mut reader)?),
+            ]),
             7 => Message::Failed(reader.error(ranks)?, reader.text(TEXT)?),
             _ => return None,
         };

@@ -58,7 +58,11 @@ pub(crate) enum Command {
 
 impl Handle {
     pub(crate) fn new(rank: Rank, ranks: u32) -> Result<Self> {
-        let waker = if ranks > 1 { Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?) } else { None };
+        let waker = if ranks > 1 {
+            Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?)
+        } else {
+            None
+        };
         Ok(Self(Arc::new(Shared {
             rank,
             ranks,
@@ -118,7 +122,8 @@ impl Handle {
     /// Our deadline passed while we waited for `missing`: all ranks fail. Returns the failure, which may be an earlier one.
     pub fn timed_out(&self, operation: u64, missing: Rank) -> Error {
         let error = Error::new(Kind::TimedOut).with_rank(missing).with_operation(operation);
-        let mut lines = vec![format!("operation {operation}: rank {} waited for rank {missing} until its deadline", self.0.rank)];
+        let mut lines =
+            vec![format!("operation {operation}: rank {} waited for rank {missing} until its deadline", self.0.rank)];
         lines.extend(self.describe_peers());
         let text = lines.join("\n");
         self.set_failure(error, lines);
@@ -140,7 +145,10 @@ impl Handle {
 
     /// End all calls, here and on all other ranks, with `Aborted`.
     pub fn abort(&self) {
-        self.set_failure(Error::new(Kind::Aborted).with_rank(self.0.rank), vec![format!("rank {} aborted", self.0.rank)]);
+        self.set_failure(
+            Error::new(Kind::Aborted).with_rank(self.0.rank),
+            vec![format!("rank {} aborted", self.0.rank)],
+        );
         self.command(Command::Abort);
     }
 

@@ -164,7 +164,9 @@ impl Mesh {
         match message {
             Message::Died(rank) => self.note_death(rank),
             Message::Left => self.handle.set_left(origin),
-            Message::Aborted => self.handle.set_failure(Error::new(Kind::Aborted).with_rank(origin), vec![format!("rank {origin} aborted")]),
+            Message::Aborted => self
+                .handle
+                .set_failure(Error::new(Kind::Aborted).with_rank(origin), vec![format!("rank {origin} aborted")]),
             Message::Stalled(call) => self.on_question(origin, call, now),
             Message::State { entered, waiting } => self.handle.set_state(origin, State { entered, waiting }),
             Message::Mismatch(calls) => self.note_mismatch(&calls),
@@ -222,7 +224,8 @@ impl Mesh {
     fn on_garbage(&mut self, at: usize) {
         let edge = self.edges.remove(at);
         let error = Error::new(Kind::Corrupt).with_rank(edge.rank);
-        let text = format!("rank {} sent rank {} what no rank sends on the control mesh", edge.rank, self.handle.rank());
+        let text =
+            format!("rank {} sent rank {} what no rank sends on the control mesh", edge.rank, self.handle.rank());
         self.handle.set_failure(error, vec![text.clone()]);
         self.say(Message::Failed(error, text));
     }
@@ -247,7 +250,8 @@ impl Mesh {
 
     /// A process that ended without its socket telling us, because a child of it holds the socket open.
     fn check_processes(&mut self, now: Time) {
-        let mut fds: Vec<_> = self.edges.iter().filter_map(Edge::process).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let mut fds: Vec<_> =
+            self.edges.iter().filter_map(Edge::process).map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         if fds.is_empty() || !poll_now(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
             return;
         }
@@ -290,7 +294,8 @@ impl Mesh {
 pub(crate) fn neighbours(rank: Rank, ranks: u32) -> Vec<Rank> {
     let (rank, ranks) = (u64::from(rank.get()), u64::from(ranks));
     let strides = (0..32).map(|power| 1u64 << power).take_while(|&stride| stride < ranks);
-    let peers: BTreeSet<u64> = strides.flat_map(|stride| [(rank + stride) % ranks, (rank + ranks - stride) % ranks]).collect();
+    let peers: BTreeSet<u64> =
+        strides.flat_map(|stride| [(rank + stride) % ranks, (rank + ranks - stride) % ranks]).collect();
     peers.into_iter().map(|peer| Rank::new(peer as u32)).collect()
 }
 

@@ -28,7 +28,11 @@ struct Slot {
 
 impl Record {
     pub(crate) fn new() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Slot::default()).collect(), written: AtomicU64::new(0), entered: AtomicU64::new(0) }
+        Self {
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            written: AtomicU64::new(0),
+            entered: AtomicU64::new(0),
+        }
     }
 
     /// Remember a call.
