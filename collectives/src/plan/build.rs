@@ -250,7 +250,7 @@ impl Builder {
     }
 
     /// A lane of its own for what `body` writes. Without this everything is one lane.
-    pub fn lane(&self, body: impl FnOnce(&Self)) {
+    pub fn lane<'p, T>(&'p self, body: impl FnOnce(&'p Self) -> T) {
         let lane = self.body(|| body(self));
         self.lanes.borrow_mut().push(lane);
     }

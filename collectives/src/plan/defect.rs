@@ -70,6 +70,9 @@ pub enum Reason {
     /// The expansion is too long.
     #[error("the program of one rank has too many steps or operands; the limit is {0}")]
     TooLong(usize),
+    /// All ranks together are too much.
+    #[error("all ranks together have too many steps, operands or chunks; the limit is {0}")]
+    TooLarge(usize),
     /// Expansion needs too much arithmetic.
     #[error("expansion takes too much work")]
     TooMuchWork,
@@ -80,6 +83,9 @@ pub enum Reason {
     /// A Move without destinations.
     #[error("a move has no destination")]
     NoDestination,
+    /// An operand occurs twice.
+    #[error("a move names the same source or the same destination twice")]
+    Repeated,
     /// Ranks disagree.
     #[error("{what} is {value} here, but {expected} on rank 0")]
     Shape {
@@ -91,8 +97,10 @@ pub enum Reason {
         expected: u32,
     },
     /// A buffer is touched outside of its chunks.
-    #[error("chunk {chunk} of the {buffer} does not exist; it has {chunks}")]
+    #[error("chunk {chunk} of the {buffer} of rank {owner} does not exist; it has {chunks}")]
     NoSuchChunk {
+        /// Whose.
+        owner: Rank,
         /// Which buffer.
         buffer: Buffer,
         /// The chunk asked for.
@@ -116,6 +124,9 @@ pub enum Reason {
     /// Enter or Leave out of order.
     #[error("enter and leave must come in pairs, at most one pair in a program")]
     Unpaired,
+    /// The collective has no in-place form.
+    #[error("the collective cannot be done in place")]
+    NeverInPlace,
     /// Another's scratch.
     #[error("scratch is touched directly; it belongs to its rank alone")]
     DirectScratch,

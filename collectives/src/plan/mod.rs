@@ -13,6 +13,7 @@ mod expr;
 mod hash;
 mod ir;
 pub mod program;
+mod verify;
 
 pub use algorithm::{Algorithm, Needs};
 pub use build::{Builder, Count, Moved, Operands, build};
@@ -20,3 +21,4 @@ pub use defect::{Access, Awaited, Defect, Reason, Site, Waiting};
 pub use expr::{Comparison, Condition, Expr, Operator};
 pub use ir::{Instruction, Operand, Plan, Statement};
 pub use program::{Buffer, Place, Program, Step};
+pub use verify::{Ranks, Verified};

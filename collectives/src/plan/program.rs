@@ -56,6 +56,8 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Reduce the sources (at least one, in this order) and write the result to every destination (at least one).
+    /// No connection and no chunk occurs twice among the sources, nor among the destinations. In place, a destination may be the
+    /// memory of a source: each element is read from all sources before it is written. A copy onto itself writes nothing.
     Move {
         /// What is combined. Several sources are reduced with the call's operation; one is copied.
         sources: Vec<Place>,
