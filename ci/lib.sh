@@ -70,7 +70,8 @@ add_counts() {
     elif [ "$status" = 0 ]; then
         p=1
     fi
-    [ "$status" = 0 ] || [ "$f" != 0 ] || f=1
+    # a runner that failed without counting it, or that ran nothing
+    [ "$status" = 0 ] && [ $((p + f + s)) != 0 ] || [ "$f" != 0 ] || f=1
     [ "$f" = 0 ] || failures+=("$name")
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     counted="$p passed, $f failed, $s skipped"

@@ -38,6 +38,20 @@ EOF
 #![no_std]
 extern crate vervain_transport;
 
+use core::alloc::{GlobalAlloc, Layout};
+
+struct Nothing;
+
+unsafe impl GlobalAlloc for Nothing {
+    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+        core::ptr::null_mut()
+    }
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+}
+
+#[global_allocator]
+static NOTHING: Nothing = Nothing;
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
@@ -50,8 +64,12 @@ build() {
 }
 
 make_probe ''
-if build cargo build; then pass "without std"; else fail "without std"; fi
+if build cargo build; then pass "without std and alloc"; else fail "without std and alloc"; fi
 
+make_probe '"alloc"'
+if build cargo build; then pass "without std, with alloc"; else fail "without std, with alloc"; fi
+
+make_probe ''
 for triple in x86_64-unknown-none i686-unknown-linux-gnu; do
     if ! tsan_toolchain; then
         skip "$triple" "no compiler with std's source; ci/setup.sh tsan installs it"
