@@ -15,4 +15,4 @@ fi
 export RUSTFLAGS="--cfg vervain_loom"
 export CARGO_TARGET_DIR=target-loom
 export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-$preemptions}
-cargo test --release -p vervain-transport --lib -- "${1:-loom_}"
+cargo test --release -p vervain-transport --test loom -- "${1:-loom_}"
