@@ -19,6 +19,9 @@ pub mod auth;
 pub mod fabric;
 #[cfg(all(feature = "std", not(vervain_loom)))]
 pub mod host;
+#[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use error::{Error, Kind, Result};
 pub use rank::Rank;

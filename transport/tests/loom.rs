@@ -81,7 +81,7 @@ fn loom_mpsc_two_senders_lose_and_double_nothing() {
         let pushing = thread::spawn(move || mpsc_push(&other, 1..2));
         let pushing_too = thread::spawn(move || mpsc_push(&sender, 2..3));
         let sum: u64 = (0..2).map(|_| until(|| receiver.pop())).sum();
-        assert_eq!((sum, receiver.pop()), (3, None), "MP-2");
+        assert_eq!((sum, receiver.pop()), (3, None), "MP-2, MP-4");
         pushing.join().unwrap();
         pushing_too.join().unwrap();
     });
@@ -267,7 +267,7 @@ fn ll128_receive(memory: &Memory, bytes: usize, count: u64) {
             line = unsafe { wire::ll128::unpack(words, data.as_mut_ptr(), bytes, flag, line) };
             (line == wire::ll128::lines(bytes)).then_some(())
         });
-        assert_eq!(data[..bytes], payload::<120>(slot.step)[..bytes], "L8-3");
+        assert_eq!(data[..bytes], payload::<120>(slot.step)[..bytes], "L8-3, CR-5");
         if let Some(head) = receiver.on_drained().unwrap() {
             wire::credit::publish(&memory.head, head);
         }

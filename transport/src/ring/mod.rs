@@ -2,6 +2,8 @@
 //!
 //! None blocks: a full ring gives the value back, an empty one says so. How to wait is the caller's choice.
 
+#[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
+pub(crate) mod fuzzing;
 pub mod mpsc;
 pub mod record;
 pub mod spsc;

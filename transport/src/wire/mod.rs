@@ -15,6 +15,8 @@
 pub mod connection;
 pub mod credit;
 pub mod frame;
+#[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
+pub(crate) mod fuzzing;
 pub mod ll;
 pub mod ll128;
 pub mod simple;
