@@ -115,7 +115,7 @@ fn every_label_has_a_place_in_the_document() {
     for (path, text) in ["transport/src", "collectives/src"].into_iter().flat_map(sources) {
         for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("// SYNC ")) {
             let pair = line.split(':').next().unwrap_or_default();
-            let labels = pair.split([' ', ',']).filter(|word| word.contains('.') && !word.ends_with('.'));
+            let labels = pair.split([' ', ',', ';']).filter(|word| word.contains('.') && !word.ends_with('.'));
             missing.extend(labels.filter(|label| !document.contains(&format!("`{label}`"))).map(|label| {
                 let file = Path::new(&path).strip_prefix(root()).unwrap().display();
                 format!("{label} ({file})")
