@@ -121,22 +121,79 @@ pub const MESSAGE: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     /// Copy a local span into the peer's region; with an immediate, the peer's next posted receive completes with it.
-    Write { token: u64, local: Span, target: Target, immediate: Option<u32> },
+    Write {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// What to copy.
+        local: Span,
+        /// Where to.
+        target: Target,
+        /// What the peer's receive completes with, if one is to complete.
+        immediate: Option<u32>,
+    },
     /// Like `Write`, of at most [`INLINE`] bytes that are copied at once: `data` may be reused when `post` returns.
-    WriteInline { token: u64, data: [u8; INLINE], bytes: u8, target: Target, immediate: Option<u32> },
+    WriteInline {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// What to copy, from its start.
+        data: [u8; INLINE],
+        /// How many bytes of it.
+        bytes: u8,
+        /// Where to.
+        target: Target,
+        /// What the peer's receive completes with, if one is to complete.
+        immediate: Option<u32>,
+    },
     /// Copy from the peer's region into a local span.
-    Read { token: u64, local: Span, target: Target },
+    Read {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// Where to.
+        local: Span,
+        /// What to copy.
+        target: Target,
+    },
     /// A message of at most [`MESSAGE`] bytes into the peer's next posted receive.
-    Send { token: u64, local: Span },
-    /// Memory for one incoming message or immediate. Received in posting order.
-    Receive { token: u64, local: Span },
+    Send {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// The message.
+        local: Span,
+    },
+    /// Memory for one incoming message or immediate. Received in posting order. A message that is longer than the span is
+    /// dropped: this receive ends with `AccessDenied`, and the link goes on.
+    Receive {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// Where to; an immediate leaves it as it is.
+        local: Span,
+    },
     /// Add to the peer's 8-byte word (8-aligned); done with the value before. Atomic against other operations of the same
     /// device only.
-    FetchAdd { token: u64, target: Target, add: u64 },
+    FetchAdd {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// The word.
+        target: Target,
+        /// What to add, modulo 2^64.
+        add: u64,
+    },
     /// Replace the peer's 8-byte word (8-aligned) if it holds `expected`; done with the value before.
-    CompareSwap { token: u64, target: Target, expected: u64, desired: u64 },
+    CompareSwap {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+        /// The word.
+        target: Target,
+        /// What it must hold.
+        expected: u64,
+        /// What it is to hold then.
+        desired: u64,
+    },
     /// Done when everything posted before on this link is done and visible at the target.
-    Flush { token: u64 },
+    Flush {
+        /// Comes back in [`Event::Done`].
+        token: u64,
+    },
 }
 
 /// What an operation came to.
@@ -144,21 +201,48 @@ pub enum Op {
 pub enum Outcome {
     /// A write, read, send or flush is done.
     Done,
-    /// A receive got a message of this many bytes, or an immediate of a write of this many bytes.
-    Received { bytes: u64, immediate: Option<u32> },
-    /// An atomic found this value.
-    Atomic { before: u64 },
+    /// A receive got a message, or an immediate.
+    Received {
+        /// Length of the message, or of the write that carried the immediate.
+        bytes: u64,
+        /// The immediate; `None` for a message.
+        immediate: Option<u32>,
+    },
+    /// An atomic is done.
+    Atomic {
+        /// What the word held before.
+        before: u64,
+    },
 }
 
 /// What [`Fabric::poll`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A link is usable: one we dialled, or one that a peer dialled.
-    Up { link: LinkId, peer: Rank, incarnation: u64 },
+    Up {
+        /// The link.
+        link: LinkId,
+        /// Who is at its other end, proven.
+        peer: Rank,
+        /// Which start of that peer.
+        incarnation: u64,
+    },
     /// A link will do nothing any more; everything outstanding on it has been reported before.
-    Down { link: LinkId, error: Error },
+    Down {
+        /// The link.
+        link: LinkId,
+        /// Why; `Aborted` if we closed it, `PeerLeft` if the peer did.
+        error: Error,
+    },
     /// An accepted operation ended. Exactly once for each.
-    Done { link: LinkId, token: u64, result: Result<Outcome> },
+    Done {
+        /// The link it was posted on.
+        link: LinkId,
+        /// The operation's token.
+        token: u64,
+        /// What it came to.
+        result: Result<Outcome>,
+    },
 }
 
 /// A peer's region mapped here.
@@ -209,6 +293,10 @@ pub trait Fabric: Send + core::fmt::Debug {
 
     /// Use a region that the peer of `link` advertised. Corrupt keys are refused with `Corrupt` or `AccessDenied`.
     fn import(&mut self, link: LinkId, key: &Key) -> Result<RemoteId>;
+
+    /// Drop an imported region; its view ends here. Needed only by who imports without end: links forget what they
+    /// imported when the fabric is dropped, and views stay valid until then.
+    fn forget(&mut self, remote: RemoteId) -> Result<()>;
 
     /// The mapping of an imported region, where the backend maps.
     fn view(&self, remote: RemoteId) -> Option<View>;

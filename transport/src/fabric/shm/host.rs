@@ -1,0 +1,86 @@
+//! What one fabric brings to every link: who it is, where its memory comes from, its doorbell and its probe word.
+
+use std::os::fd::OwnedFd;
+
+use super::{
+    Options,
+    handshake::Setup,
+    lanes::{BOUNCE, INBOX},
+    memory::{Failure, Place, Segment, Shortage, whole_pages},
+};
+use crate::{
+    Error, Kind, Result, auth,
+    fabric::{
+        Identity,
+        doorbell::{self, Doorbell},
+    },
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub identity: Identity,
+    pub options: Options,
+    pub place: Place,
+    pub bell: Doorbell,
+    pub bell_file: OwnedFd,
+    /// Why the last reservation failed.
+    pub shortage: Option<Shortage>,
+    /// Peers read this word to find out whether the kernel lets them.
+    probe: Box<u64>,
+}
+
+impl Host {
+    pub fn new(identity: Identity, options: Options) -> Result<Self> {
+        let place = options.directory.clone().map_or(Place::Memory, Place::Directory);
+        let bytes = whole_pages(doorbell::PAGE)?;
+        let Segment { file, map } = place.segment(bytes, bytes, options.huge_pages).map_err(|failure| report(&failure))?;
+        let probe = Box::new(u64::from_le_bytes(auth::random()?));
+        Ok(Self { identity, options, place, bell: Doorbell::from_page(map), bell_file: file, shortage: None, probe })
+    }
+
+    /// Zeroed memory, all of it reserved.
+    pub fn segment(&mut self, bytes: usize) -> Result<Segment> {
+        let bytes = whole_pages(bytes)?;
+        let segment = self.place.segment(bytes, bytes, self.options.huge_pages);
+        segment.map_err(|failure| self.note(failure))
+    }
+
+    /// What a proven peer gets from us.
+    pub fn offer(&mut self) -> Result<(Setup, Segment)> {
+        let bytes = whole_pages(INBOX)?;
+        // the bounce area is reserved when it turns out to be needed
+        let inbox = self.place.segment(bytes, BOUNCE, self.options.huge_pages).map_err(|failure| self.note(failure))?;
+        let nonce = u64::from_le_bytes(auth::random()?);
+        Ok((Setup { nonce, probe_at: (&raw const *self.probe).addr() as u64, probe_value: *self.probe }, inbox))
+    }
+
+    /// Reserve the bounce area of a link that cannot pull.
+    pub fn reserve_bounce(&mut self, inbox: &Segment) -> Result<()> {
+        let rest = inbox.map.len() - BOUNCE;
+        inbox.reserve(&self.place, BOUNCE, rest).map_err(|failure| self.note(failure))
+    }
+
+    fn note(&mut self, failure: Failure) -> Error {
+        let error = report(&failure);
+        if let Failure::Full(shortage) = failure {
+            self.shortage = Some(shortage);
+        }
+        error
+    }
+}
+
+fn report(failure: &Failure) -> Error {
+    match failure {
+        Failure::Full(shortage) => {
+            tracing::warn!(path = %shortage.path.display(), needed = shortage.needed, free = shortage.free, "{shortage}");
+            Kind::NoSpace.into()
+        }
+        Failure::System(error) => {
+            tracing::warn!(%error, "shared memory cannot be made");
+            let code = error.raw_os_error().unwrap_or(0);
+            let kind = if matches!(code, libc::EMFILE | libc::ENFILE | libc::ENOMEM) { Kind::NoSpace } else { Kind::Os };
+            Error::new(kind).with_os(code)
+        }
+    }
+}

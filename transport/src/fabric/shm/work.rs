@@ -1,0 +1,375 @@
+//! The data path of one link: posted operations go out, the peer's records come in.
+
+use super::{
+    completions::{Class, Completions},
+    copy,
+    lanes::{PIECE, PIECES, RECEIVES},
+    link::{Link, Receive, Reply, WORK},
+    notice::Notice,
+    queue::RECORDS,
+    region::{Reach, Region, Remote},
+    staged::{Ended, Entry, Read},
+    table::Table,
+};
+use crate::{
+    Error, Kind, Result,
+    fabric::{INLINE, MESSAGE, Op, Outcome, RegionId, Span, Target},
+    sync::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, SeqCst},
+        fence,
+    },
+};
+
+/// A link with the tables that its operations refer to.
+pub(super) struct Work<'a> {
+    pub link: &'a mut Link,
+    pub regions: &'a mut Table<Region>,
+    pub remotes: &'a Table<Remote>,
+    pub done: &'a mut Completions,
+}
+
+/// Whether anything is left to do as soon as the peer makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    Nothing,
+    Something,
+}
+
+/// A valid operation: everything it names was found and is within bounds.
+enum Step {
+    Write { token: u64, from: *const u8, to: *mut u8, bytes: usize, immediate: Option<u32> },
+    Copy { token: u64, from: *const u8, to: *mut u8, bytes: usize },
+    Pull { token: u64, from: u64, to: *mut u8, bytes: usize },
+    Stage(Read),
+    Send { token: u64, from: *const u8, bytes: usize },
+    Receive(Receive),
+    Add { token: u64, word: *mut u64, add: u64 },
+    Swap { token: u64, word: *mut u64, expected: u64, desired: u64 },
+    Flush { token: u64 },
+}
+
+impl Work<'_> {
+    /// Do operations in order; returns how many were accepted.
+    ///
+    /// # Errors
+    /// The outer error refuses the whole batch. The inner one says that the peer broke the link, after some were accepted.
+    pub fn post(&mut self, ops: &[Op]) -> Result<(usize, Result<(), Kind>)> {
+        // the first is parsed below; a single operation is parsed once
+        for op in ops.iter().skip(1) {
+            self.parse(op)?;
+        }
+        let mut accepted = 0;
+        let mut health = Ok(());
+        for op in ops {
+            let step = self.parse(op)?;
+            match self.execute(step) {
+                Ok(true) => accepted += 1,
+                Ok(false) => break,
+                Err(kind) => {
+                    health = Err(kind);
+                    break;
+                }
+            }
+        }
+        if accepted > 0 {
+            self.link.outbox.bell().ring();
+        }
+        Ok((accepted, health))
+    }
+
+    /// Take what the peer sent, answer it, and go on with what waits.
+    pub fn progress(&mut self) -> Result<Rest, Kind> {
+        let mut count = 0;
+        while count < RECORDS
+            && let Some(notice) = self.link.inbox.next()?
+        {
+            self.on_notice(notice)?;
+            count += 1;
+        }
+        let answered = self.answer()?;
+        let waits = self.link.staged.request(&mut self.link.outbox)?;
+        self.end_staged();
+        if count > 0 || answered {
+            self.link.outbox.bell().ring();
+        }
+        let full = count == RECORDS || waits || !self.link.replies.is_empty();
+        Ok(if full { Rest::Something } else { Rest::Nothing })
+    }
+
+    /// The link is down: end everything outstanding with this error.
+    pub fn fail(&mut self, error: Error) {
+        while let Some(receive) = self.link.receives.pop_front() {
+            self.unuse(receive.region);
+            self.done.end(self.link.id, receive.token, Class::Receive, Err(error));
+        }
+        for entry in self.link.staged.drain() {
+            let token = match entry {
+                Entry::Flush { token } => token,
+                Entry::Read(read) => {
+                    if let Some(region) = self.regions.find_mut(read.region.0) {
+                        region.uses -= 1;
+                    }
+                    read.token
+                }
+            };
+            self.done.end(self.link.id, token, Class::Work, Err(error));
+        }
+    }
+
+    #[inline]
+    fn parse(&self, op: &Op) -> Result<Step> {
+        Ok(match *op {
+            Op::Write { token, local, target, immediate } => {
+                let from = self.local(local)?;
+                let to = self.writable(target, local.bytes)?;
+                Step::Write { token, from, to, bytes: local.bytes as usize, immediate }
+            }
+            Op::WriteInline { token, ref data, bytes, target, immediate } => {
+                if usize::from(bytes) > INLINE {
+                    return Err(Kind::InvalidArgument.into());
+                }
+                let to = self.writable(target, u64::from(bytes))?;
+                Step::Write { token, from: data.as_ptr(), to, bytes: usize::from(bytes), immediate }
+            }
+            Op::Read { token, local, target } => self.parse_read(token, local, target)?,
+            Op::Send { token, local } => {
+                if local.bytes > MESSAGE as u64 {
+                    return Err(Kind::InvalidArgument.into());
+                }
+                Step::Send { token, from: self.local(local)?, bytes: local.bytes as usize }
+            }
+            Op::Receive { token, local } => {
+                let to = self.local(local)?;
+                Step::Receive(Receive { token, to, room: local.bytes as usize, region: local.region })
+            }
+            Op::FetchAdd { token, target, add } => Step::Add { token, word: self.word(target)?, add },
+            Op::CompareSwap { token, target, expected, desired } => {
+                Step::Swap { token, word: self.word(target)?, expected, desired }
+            }
+            Op::Flush { token } => Step::Flush { token },
+        })
+    }
+
+    fn parse_read(&self, token: u64, local: Span, target: Target) -> Result<Step> {
+        let (to, bytes) = (self.local(local)?, local.bytes as usize);
+        let remote = self.remote(target)?;
+        let offset = remote.check(target.offset, local.bytes)?;
+        Ok(match (&remote.reach, self.link.source) {
+            // SAFETY: `offset` is within the mapping by `check`.
+            (Reach::Mapped(map), _) => Step::Copy { token, from: unsafe { map.as_ptr().add(offset as usize) }, to, bytes },
+            (Reach::Foreign, _) => Step::Pull { token, from: offset, to, bytes },
+            (Reach::Readable { start, .. }, Some(_)) => Step::Pull { token, from: start + offset, to, bytes },
+            (Reach::Readable { key, .. }, None) => {
+                Step::Stage(Read::new(token, *key, offset, to, local.bytes, local.region))
+            }
+        })
+    }
+
+    #[inline]
+    fn local(&self, span: Span) -> Result<*mut u8> {
+        self.regions.find(span.region.0).ok_or(Kind::InvalidArgument)?.at(span.offset, span.bytes)
+    }
+
+    #[inline]
+    fn remote(&self, target: Target) -> Result<&Remote> {
+        let remote = self.remotes.find(target.remote.0).ok_or(Kind::InvalidArgument)?;
+        if remote.link == self.link.id { Ok(remote) } else { Err(Kind::InvalidArgument.into()) }
+    }
+
+    #[inline]
+    fn writable(&self, target: Target, bytes: u64) -> Result<*mut u8> {
+        let remote = self.remote(target)?;
+        let Reach::Mapped(map) = &remote.reach else { return Err(Kind::Unsupported.into()) };
+        let offset = remote.check(target.offset, bytes)?;
+        // SAFETY: `offset` is within the mapping by `check`.
+        Ok(unsafe { map.as_mut_ptr().add(offset as usize) })
+    }
+
+    fn word(&self, target: Target) -> Result<*mut u64> {
+        let word = self.writable(target, 8)?;
+        if target.offset.is_multiple_of(8) { Ok(word.cast()) } else { Err(Kind::InvalidArgument.into()) }
+    }
+
+    /// Do one step; false if it is to be posted again later.
+    #[inline]
+    fn execute(&mut self, step: Step) -> Result<bool, Kind> {
+        if let Step::Receive(receive) = step {
+            return Ok(self.receive(receive));
+        }
+        if self.link.open_work >= WORK {
+            return Ok(false);
+        }
+        let (token, result) = match step {
+            Step::Write { token, from, to, bytes, immediate } => {
+                if immediate.is_some() && !self.link.outbox.has_credit(&self.link.inbox)? {
+                    return Ok(false);
+                }
+                // SAFETY: both ranges were checked by `parse`; regions and mappings outlive the call.
+                unsafe { copy::publish(from, to, bytes) };
+                if let Some(immediate) = immediate {
+                    self.link.outbox.notify(bytes as u64, immediate)?;
+                }
+                (token, Ok(Outcome::Done))
+            }
+            Step::Copy { token, from, to, bytes } => {
+                // SAFETY: both ranges were checked by `parse`; regions and mappings outlive the call.
+                unsafe { copy::observe(from, to, bytes) };
+                (token, Ok(Outcome::Done))
+            }
+            Step::Pull { token, from, to, bytes } => (token, self.pull(from, to, bytes)),
+            Step::Send { token, from, bytes } => {
+                let link = &mut *self.link;
+                if !link.outbox.has_credit(&link.inbox)? || !link.outbox.has_slot(&link.inbox)? {
+                    return Ok(false);
+                }
+                // SAFETY: `from` was checked by `parse`, `bytes` is at most MESSAGE.
+                unsafe { link.outbox.send(from, bytes)? };
+                (token, Ok(Outcome::Done))
+            }
+            Step::Add { token, word, add } => {
+                // SYNC shm.atomic: ordered after our earlier writes and before our later ones.
+                // SAFETY: 8 mapped bytes, aligned, by `word`; atomic like all such accesses of the fabric.
+                let before = unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, AcqRel);
+                (token, Ok(Outcome::Atomic { before }))
+            }
+            Step::Swap { token, word, expected, desired } => {
+                // SYNC shm.atomic: ordered after our earlier writes and before our later ones.
+                // SAFETY: 8 mapped bytes, aligned, by `word`; atomic like all such accesses of the fabric.
+                let word = unsafe { AtomicU64::from_ptr(word) };
+                let before = word.compare_exchange(expected, desired, AcqRel, Acquire).unwrap_or_else(|found| found);
+                (token, Ok(Outcome::Atomic { before }))
+            }
+            Step::Stage(read) if read.bytes > 0 => return self.stage(read).map(|()| true),
+            Step::Stage(read) => (read.token, Ok(Outcome::Done)),
+            Step::Flush { token } if !self.link.staged.is_empty() => {
+                self.link.staged.push(Entry::Flush { token });
+                self.link.open_work += 1;
+                return Ok(true);
+            }
+            Step::Flush { token } => {
+                // stores are done when they are made; the fence also orders them before whatever is read next
+                fence(SeqCst);
+                (token, Ok(Outcome::Done))
+            }
+            Step::Receive(_) => return Err(Kind::Bug),
+        };
+        self.link.open_work += 1;
+        self.done.end(self.link.id, token, Class::Work, result);
+        Ok(true)
+    }
+
+    fn receive(&mut self, receive: Receive) -> bool {
+        if self.link.open_receives >= RECEIVES {
+            return false;
+        }
+        self.use_region(receive.region);
+        self.link.receives.push_back(receive);
+        self.link.open_receives += 1;
+        self.link.granted += 1;
+        self.link.outbox.grant(self.link.granted);
+        true
+    }
+
+    fn pull(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Outcome> {
+        let source = self.link.source.ok_or(Kind::AccessDenied)?;
+        // SAFETY: `to` was checked by `parse`.
+        let result = unsafe { source.pull(&self.link.socket, from, to, bytes) };
+        result.map(|()| Outcome::Done).map_err(|error| error.with_rank(self.link.peer))
+    }
+
+    fn stage(&mut self, read: Read) -> Result<(), Kind> {
+        self.use_region(read.region);
+        self.link.staged.push(Entry::Read(read));
+        self.link.open_work += 1;
+        // what does not fit now is asked for when replies come
+        self.link.staged.request(&mut self.link.outbox).map(drop)
+    }
+
+    fn on_notice(&mut self, notice: Notice) -> Result<(), Kind> {
+        match notice {
+            Notice::Immediate { bytes, immediate } => {
+                let receive = self.link.receives.pop_front().ok_or(Kind::Corrupt)?;
+                self.received(&receive, Ok(Outcome::Received { bytes, immediate: Some(immediate) }));
+            }
+            Notice::Message { bytes } => self.on_message(bytes)?,
+            Notice::Request { piece, key, offset, bytes } => self.serve(piece, key, offset, bytes)?,
+            Notice::Reply { piece, granted } => self.link.staged.on_reply(piece, granted, &self.link.inbox)?,
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, bytes: u64) -> Result<(), Kind> {
+        if bytes > MESSAGE as u64 {
+            return Err(Kind::Corrupt);
+        }
+        let receive = self.link.receives.pop_front().ok_or(Kind::Corrupt)?;
+        let fits = bytes <= receive.room as u64;
+        let room = if fits { bytes as usize } else { 0 };
+        // SAFETY: `to` is valid for `room` bytes: the region is in use by this receive.
+        let taken = unsafe { self.link.inbox.take(receive.to, room) };
+        self.link.outbox.mark_taken(taken);
+        let result = if fits { Ok(Outcome::Received { bytes, immediate: None }) } else { Err(Kind::AccessDenied.into()) };
+        self.received(&receive, result);
+        Ok(())
+    }
+
+    fn received(&mut self, receive: &Receive, result: Result<Outcome>) {
+        self.unuse(receive.region);
+        self.done.end(self.link.id, receive.token, Class::Receive, result);
+    }
+
+    /// The peer wants to read what it cannot reach itself.
+    fn serve(&mut self, piece: u64, key: u32, offset: u64, bytes: u64) -> Result<(), Kind> {
+        if bytes > PIECE as u64 || self.link.replies.len() as u64 >= PIECES {
+            return Err(Kind::Corrupt);
+        }
+        let region = self.link.books.given(key).and_then(|region| self.regions.find(region.0));
+        let from = region.and_then(|region| region.at(offset, bytes).ok());
+        if let Some(from) = from {
+            // SAFETY: `from` is valid for `bytes` by `at`, which is at most PIECE.
+            unsafe { self.link.outbox.load(piece, from, bytes as usize) };
+        }
+        self.link.replies.push_back(Reply { piece, granted: from.is_some() });
+        // at once, so that at most PIECES wait when the queue is full
+        self.answer().map(drop)
+    }
+
+    /// Send replies while there is room. True if any was sent.
+    fn answer(&mut self) -> Result<bool, Kind> {
+        let mut sent = false;
+        while let Some(&Reply { piece, granted }) = self.link.replies.front() {
+            if !self.link.outbox.push(Notice::Reply { piece, granted })? {
+                break;
+            }
+            self.link.replies.pop_front();
+            sent = true;
+        }
+        Ok(sent)
+    }
+
+    fn end_staged(&mut self) {
+        while let Some(ended) = self.link.staged.next_ended() {
+            let (token, result) = match ended {
+                Ended::Flush { token } => (token, Ok(Outcome::Done)),
+                Ended::Read { token, region, granted } => {
+                    self.unuse(region);
+                    (token, if granted { Ok(Outcome::Done) } else { Err(Kind::AccessDenied.into()) })
+                }
+            };
+            self.done.end(self.link.id, token, Class::Work, result);
+        }
+    }
+
+    fn use_region(&mut self, region: RegionId) {
+        if let Some(region) = self.regions.find_mut(region.0) {
+            region.uses += 1;
+        }
+    }
+
+    fn unuse(&mut self, region: RegionId) {
+        if let Some(region) = self.regions.find_mut(region.0) {
+            region.uses -= 1;
+        }
+    }
+}
