@@ -15,7 +15,7 @@
 //! The word lies in a page that peers map (a futex wakes across processes), or in this process beside an eventfd, for
 //! fabrics whose sleeper waits on descriptors.
 
-use core::{sync::atomic::AtomicU32 as Word, time::Duration};
+use core::time::Duration;
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     sync::Arc,
@@ -24,14 +24,25 @@ use std::{
 use memmap2::MmapRaw;
 
 use crate::sync::{
-    AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
+    full_fence, heavy_fence, light_fence, register_heavy_fence,
 };
 
 /// Wakes one sleeper; does nothing, cheaply, while it is awake.
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     word: Place,
+    ringing: Ringing,
+}
+
+/// Which fence a ring takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ringing {
+    /// The sleeper's fence reaches into our processor, and ours costs nothing.
+    Light,
+    /// The sleeper's system has no such fence.
+    Full,
 }
 
 /// Where the word lies, and so how its sleeper is woken.
@@ -45,7 +56,7 @@ enum Place {
 
 #[derive(Debug)]
 struct EventBell {
-    armed: Word,
+    armed: AtomicU32,
     event: Arc<OwnedFd>,
 }
 
@@ -61,22 +72,28 @@ pub(crate) enum Woken {
 impl Doorbell {
     /// A doorbell whose sleeper waits until `event`, a non-blocking eventfd, can be read. The sleeper drains it.
     pub fn from_eventfd(event: Arc<OwnedFd>) -> Self {
-        Self { word: Place::Event(Arc::new(EventBell { armed: Word::new(0), event })) }
+        let word = Place::Event(Arc::new(EventBell { armed: AtomicU32::new(0), event }));
+        // whatever it says: within one process both fences are of one kind, if it is settled before the first sleep
+        register_heavy_fence();
+        Self { word, ringing: Ringing::Light }
     }
 
     /// A doorbell in the first 128 bytes of a page that other processes map. The count of announcements follows it.
     ///
     /// # Panics
     /// If the mapping is smaller than [`PAGE`].
-    pub(crate) fn from_page(page: Arc<MmapRaw>) -> Self {
+    pub(crate) fn from_page(page: Arc<MmapRaw>, ringing: Ringing) -> Self {
         assert!(page.len() >= PAGE, "a doorbell's page is mapped whole");
-        Self { word: Place::Page(page) }
+        Self { word: Place::Page(page), ringing }
     }
 
     /// Wake the sleeper if it sleeps. Everything stored before this call is visible to it.
     #[inline]
     pub fn ring(&self) {
-        fences::light();
+        match self.ringing {
+            Ringing::Light => light_fence(),
+            Ringing::Full => full_fence(),
+        }
         // SYNC doorbell.ring -> doorbell.arm: relaxed, because the fences order it; the swap decides who wakes.
         if self.armed().load(Relaxed) != 0 {
             self.wake();
@@ -87,7 +104,7 @@ impl Doorbell {
     pub fn arm(&self) {
         // SYNC doorbell.arm -> doorbell.ring: relaxed, because the heavy fence orders it before the last look.
         self.armed().store(1, Relaxed);
-        fences::heavy();
+        heavy_fence();
     }
 
     /// Not going to sleep, or awake again.
@@ -145,11 +162,11 @@ impl Doorbell {
     }
 
     #[inline]
-    fn armed(&self) -> &Word {
+    fn armed(&self) -> &AtomicU32 {
         match &self.word {
             // SAFETY: the page is mapped as long as `self`, holds the word at its start (`from_page`), aligned to a page;
             // all access to it, in any process, is atomic.
-            Place::Page(page) => unsafe { Word::from_ptr(page.as_mut_ptr().cast()) },
+            Place::Page(page) => unsafe { AtomicU32::from_ptr(page.as_mut_ptr().cast()) },
             Place::Event(bell) => &bell.armed,
         }
     }
@@ -159,22 +176,6 @@ fn wake_event(event: &OwnedFd) {
     let one = 1_u64;
     // SAFETY: `one` is 8 live bytes and the descriptor is open. A full counter (EAGAIN) wakes as well.
     unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
-}
-
-/// The two fences of the pattern above.
-mod fences {
-    use crate::sync::{Ordering::SeqCst, fence};
-
-    /// The ringer's fence.
-    #[inline]
-    pub fn light() {
-        fence(SeqCst);
-    }
-
-    /// The sleeper's fence.
-    pub fn heavy() {
-        fence(SeqCst);
-    }
 }
 
 /// Bytes of the shared page that holds a doorbell.
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     fn page() -> Doorbell {
-        Doorbell::from_page(Arc::new(memmap2::MmapOptions::new().len(PAGE).map_anon().unwrap().into()))
+        Doorbell::from_page(Arc::new(memmap2::MmapOptions::new().len(PAGE).map_anon().unwrap().into()), Ringing::Full)
     }
 
     fn event() -> (Doorbell, Arc<OwnedFd>) {

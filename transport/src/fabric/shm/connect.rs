@@ -219,7 +219,7 @@ impl Shm {
         if source.is_none() {
             self.host.reserve_bounce(&joined.inbox)?;
         }
-        let mut link = Link::new(id, joined, source, self.host.place.demands_seals());
+        let mut link = Link::new(id, joined, source, self.host.place.demands_seals())?;
         if source.is_some() {
             link.foreign = Some(self.remotes.add(Remote { link: id, reach: Reach::Foreign })?);
         }

@@ -29,7 +29,10 @@ use super::{
 use crate::{
     Error, Kind, Rank, Result, Time,
     auth::{Acceptor, CHALLENGE, Dialer, HELLO, PROOF, Peer, Purpose},
-    fabric::{Identity, doorbell},
+    fabric::{
+        Identity,
+        doorbell::{self, Ringing},
+    },
 };
 
 /// What one end tells the other about itself when both are proven.
@@ -41,6 +44,8 @@ pub(super) struct Setup {
     pub probe_at: u64,
     /// What it holds.
     pub probe_value: u64,
+    /// How its doorbell is to be rung.
+    pub ringing: Ringing,
 }
 
 /// Size of a setup packet, in bytes.
@@ -51,7 +56,8 @@ impl Setup {
     fn emit(&self) -> [u8; SETUP] {
         let mut bytes = [0; SETUP];
         bytes[..8].copy_from_slice(&MAGIC);
-        for (at, word) in [self.nonce, self.probe_at, self.probe_value].into_iter().enumerate() {
+        let ringing = u64::from(self.ringing == Ringing::Light);
+        for (at, word) in [self.nonce, self.probe_at, self.probe_value, ringing].into_iter().enumerate() {
             bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -60,7 +66,8 @@ impl Setup {
     fn parse(packet: &Packet) -> Option<Self> {
         let bytes = packet.exactly::<SETUP>()?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        (bytes[..8] == MAGIC).then(|| Self { nonce: word(8), probe_at: word(16), probe_value: word(24) })
+        let ringing = if word(32) == 1 { Ringing::Light } else { Ringing::Full };
+        (bytes[..8] == MAGIC).then(|| Self { nonce: word(8), probe_at: word(16), probe_value: word(24), ringing })
     }
 }
 

@@ -12,8 +12,9 @@ use crate::{
     Error, Kind, Result, auth,
     fabric::{
         Identity,
-        doorbell::{self, Doorbell},
+        doorbell::{self, Doorbell, Ringing},
     },
+    sync::register_heavy_fence,
 };
 
 /// See the module.
@@ -26,6 +27,8 @@ pub(super) struct Host {
     pub bell_file: OwnedFd,
     /// Why the last reservation failed.
     pub shortage: Option<Shortage>,
+    /// How peers are to ring.
+    ringing: Ringing,
     /// Peers read this word to find out whether the kernel lets them.
     probe: Box<u64>,
 }
@@ -35,8 +38,10 @@ impl Host {
         let place = options.directory.clone().map_or(Place::Memory, Place::Directory);
         let bytes = whole_pages(doorbell::PAGE)?;
         let Segment { file, map } = place.segment(bytes, bytes, options.huge_pages).map_err(|failure| report(&failure))?;
+        let ringing = if register_heavy_fence() { Ringing::Light } else { Ringing::Full };
         let probe = Box::new(u64::from_le_bytes(auth::random()?));
-        Ok(Self { identity, options, place, bell: Doorbell::from_page(map), bell_file: file, shortage: None, probe })
+        let bell = Doorbell::from_page(map, ringing);
+        Ok(Self { identity, options, place, bell, bell_file: file, shortage: None, ringing, probe })
     }
 
     /// Zeroed memory, all of it reserved.
@@ -52,7 +57,8 @@ impl Host {
         // the bounce area is reserved when it turns out to be needed
         let inbox = self.place.segment(bytes, BOUNCE, self.options.huge_pages).map_err(|failure| self.note(failure))?;
         let nonce = u64::from_le_bytes(auth::random()?);
-        Ok((Setup { nonce, probe_at: (&raw const *self.probe).addr() as u64, probe_value: *self.probe }, inbox))
+        let probe_at = (&raw const *self.probe).addr() as u64;
+        Ok((Setup { nonce, probe_at, probe_value: *self.probe, ringing: self.ringing }, inbox))
     }
 
     /// Reserve the bounce area of a link that cannot pull.

@@ -1,34 +1,35 @@
 //! The two directions of a link: what the peer writes and we read (inbox), and the peer's inbox (outbox).
 //!
 //! ```text
-//! byte      0: queue of records (see queue)
-//! byte   4352: receives that the peer has posted so far     (one writer: the peer)
-//! byte   4480: messages of ours that the peer has taken     (one writer: the peer)
-//! byte   8192: message slots, 4 KiB each
-//! byte  73728: bounce pieces for staged reads, 32 KiB each, reserved only where a link cannot pull
+//! byte      0: ring of records (see ring::record)
+//! byte  16640: receives that the peer has posted so far     (one writer: the peer)
+//! byte  16768: messages of ours that the peer has taken     (one writer: the peer)
+//! byte  20480: message slots, 4 KiB each
+//! byte  86016: bounce pieces for staged reads, 32 KiB each, reserved only where a link cannot pull
 //! ```
 //! Slots lie at the receiver, credits at the sender; every word has one writer. Nothing read here is trusted.
+//!
+//! The ring has room for all that a correct peer leaves us to put in: each record consumes a receive of the peer, or
+//! asks for a piece, or answers such a request. So a full ring is [`Kind::Corrupt`].
 
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::{
-    copy,
-    memory::Segment,
-    notice::Notice,
-    queue::{self, Consumer, Producer},
-};
+use super::{copy, memory::Segment, notice::Notice};
 use crate::{
     Kind,
     fabric::{Doorbell, MESSAGE},
+    ring::record::{self, Consumer, Producer},
     sync::{
-        AtomicU64,
+        AtomicU64, Mapped,
         Ordering::{Acquire, Release},
     },
 };
 
+/// Records in a ring.
+pub(super) const RECORDS: usize = 256;
 /// Message slots of one direction.
 pub(super) const MESSAGES: u64 = 16;
 /// Bounce pieces of one direction.
@@ -36,39 +37,38 @@ pub(super) const PIECES: u64 = 4;
 /// Size of a bounce piece, in bytes.
 pub(super) const PIECE: usize = 32 << 10;
 /// Most receives posted and not reported.
-pub(super) const RECEIVES: usize = 256;
+pub(super) const RECEIVES: usize = 128;
 /// Where the bounce pieces start.
 pub(super) const BOUNCE: usize = SLOTS + MESSAGES as usize * MESSAGE;
 /// Size of an inbox.
 pub(super) const INBOX: usize = BOUNCE + PIECES as usize * PIECE;
 
-const CREDITS: usize = queue::BYTES.next_multiple_of(128);
+const CREDITS: usize = record::words(RECORDS) * 8;
 const TAKEN: usize = CREDITS + 128;
-const SLOTS: usize = 8192;
-const _: () = assert!(CREDITS == 4352 && TAKEN + 128 <= SLOTS && BOUNCE == 73728 && BOUNCE.is_multiple_of(4096));
+const SLOTS: usize = 20480;
+const _: () = assert!(RECEIVES + 2 * PIECES as usize <= RECORDS);
+const _: () = assert!(CREDITS == 16640 && CREDITS.is_multiple_of(128) && TAKEN + 128 <= SLOTS && BOUNCE == 86016);
 
 /// What the peer writes.
 #[derive(Debug)]
 pub(super) struct Inbox {
     map: Arc<MmapRaw>,
-    queue: Consumer,
+    ring: Consumer<Mapped>,
     /// Messages taken so far.
     taken: u64,
 }
 
 impl Inbox {
-    pub fn new(segment: Segment) -> Self {
+    pub fn new(segment: Segment) -> Result<Self, Kind> {
         let map = segment.map;
-        // SAFETY: `map` is at least INBOX bytes (`offer`), aligned to a page, lives as long as `self`; the ring's words are
-        // accessed atomically by everybody.
-        let queue = unsafe { Consumer::attach(start(&map)) };
-        Self { map, queue, taken: 0 }
+        let ring = Consumer::attach(words(&map), RECORDS)?;
+        Ok(Self { map, ring, taken: 0 })
     }
 
     /// The oldest record.
     #[inline]
     pub fn next(&mut self) -> Result<Option<Notice>, Kind> {
-        match self.queue.pop()? {
+        match self.ring.pop()? {
             None => Ok(None),
             Some(record) => Notice::parse(&record).map(Some),
         }
@@ -115,7 +115,7 @@ impl Inbox {
 #[derive(Debug)]
 pub(super) struct Outbox {
     map: MmapRaw,
-    queue: Producer,
+    ring: Producer<Mapped>,
     bell: Doorbell,
     /// Receives of the peer that we have used.
     used: u64,
@@ -124,11 +124,9 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub fn new(map: MmapRaw, bell: Doorbell) -> Self {
-        // SAFETY: `map` is at least INBOX bytes (`adopt`), aligned to a page, lives as long as `self`; the ring's words are
-        // accessed atomically by us.
-        let queue = unsafe { Producer::attach(start(&map)) };
-        Self { map, queue, bell, used: 0, sent: 0 }
+    pub fn new(map: MmapRaw, bell: Doorbell) -> Result<Self, Kind> {
+        let ring = Producer::attach(words(&map), RECORDS)?;
+        Ok(Self { map, ring, bell, used: 0, sent: 0 })
     }
 
     /// The peer's doorbell.
@@ -138,12 +136,12 @@ impl Outbox {
 
     /// Whether a record can be sent that consumes a receive.
     #[inline]
-    pub fn has_credit(&mut self, inbox: &Inbox) -> Result<bool, Kind> {
+    pub fn has_credit(&self, inbox: &Inbox) -> Result<bool, Kind> {
         // wrapping, because a peer may write anything
         match inbox.credits().wrapping_sub(self.used) {
             0 => Ok(false),
             left if left > RECEIVES as u64 => Err(Kind::Corrupt),
-            _ => Ok(!self.queue.is_full()?),
+            _ => Ok(true),
         }
     }
 
@@ -158,7 +156,7 @@ impl Outbox {
 
     /// Announce a write. There is credit.
     #[inline]
-    pub fn notify(&mut self, bytes: u64, immediate: u32) -> Result<bool, Kind> {
+    pub fn notify(&mut self, bytes: u64, immediate: u32) -> Result<(), Kind> {
         self.used += 1;
         self.push(Notice::Immediate { bytes, immediate })
     }
@@ -167,7 +165,7 @@ impl Outbox {
     ///
     /// # Safety
     /// `from` is valid for reads of `bytes` bytes, at most [`MESSAGE`].
-    pub unsafe fn send(&mut self, from: *const u8, bytes: usize) -> Result<bool, Kind> {
+    pub unsafe fn send(&mut self, from: *const u8, bytes: usize) -> Result<(), Kind> {
         let slot = SLOTS + (self.sent % MESSAGES) as usize * MESSAGE;
         // SAFETY: the slot and MESSAGE bytes after it lie within the map; `from` by the caller's contract.
         unsafe { copy::publish(from, self.map.as_mut_ptr().add(slot), bytes) };
@@ -185,15 +183,13 @@ impl Outbox {
         unsafe { copy::publish(from, self.map.as_mut_ptr().add(piece_at(piece)), bytes) };
     }
 
-    /// Append a record; false if the queue is full.
+    /// Append a record, for which there is room.
     #[inline]
-    pub fn push(&mut self, notice: Notice) -> Result<bool, Kind> {
-        let pushed = self.queue.push(&notice.emit())?;
-        if pushed {
-            // SYNC shm.announce -> shm.notice: the record is visible to whoever sees the count change.
-            self.bell.announcements().fetch_add(1, Release);
-        }
-        Ok(pushed)
+    pub fn push(&mut self, notice: Notice) -> Result<(), Kind> {
+        self.ring.push(&notice.emit()).map_err(|_| Kind::Corrupt)?;
+        // SYNC shm.announce -> shm.notice: the record is visible to whoever sees the count change.
+        self.bell.announcements().fetch_add(1, Release);
+        Ok(())
     }
 
     /// We have posted `total` receives so far.
@@ -211,8 +207,12 @@ impl Outbox {
     }
 }
 
-fn start(map: &MmapRaw) -> NonNull<u64> {
-    NonNull::new(map.as_mut_ptr()).expect("a mapping has an address").cast()
+/// The ring's words. Whoever keeps them keeps the map as well.
+fn words(map: &MmapRaw) -> Mapped {
+    assert!(map.len() >= INBOX, "an inbox is mapped whole");
+    let start = NonNull::new(map.as_mut_ptr()).expect("a mapping has an address").cast();
+    // SAFETY: the first bytes of an inbox, aligned to a page; its lane keeps the map, and nobody refers into it.
+    unsafe { Mapped::new(start, record::words(RECORDS)) }
 }
 
 fn piece_at(piece: u64) -> usize {

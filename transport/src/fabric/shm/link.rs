@@ -5,12 +5,12 @@ use std::{collections::VecDeque, os::fd::OwnedFd};
 use super::{
     books::Books,
     handshake::Joined,
-    lanes::{Inbox, Outbox, PIECES, RECEIVES},
+    lanes::{Inbox, Outbox, RECEIVES},
     pull::Source,
     staged::Staged,
 };
 use crate::{
-    Rank,
+    Kind, Rank,
     fabric::{Doorbell, LinkId, RegionId},
 };
 
@@ -30,13 +30,6 @@ pub(super) struct Receive {
 // SAFETY: `to` is used only through the fabric that owns the receive.
 unsafe impl Send for Receive {}
 
-/// A reply to a request of the peer that found the queue full.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reply {
-    pub piece: u64,
-    pub granted: bool,
-}
-
 /// A link that is up.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -54,8 +47,6 @@ pub(super) struct Link {
     /// Receives posted so far.
     pub granted: u64,
     pub staged: Staged,
-    /// Replies that wait for room; the peer has at most [`PIECES`] requests open.
-    pub replies: VecDeque<Reply>,
     /// Receives accepted and not reported.
     pub open_receives: usize,
     /// Other operations accepted and not reported.
@@ -63,23 +54,23 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn new(id: LinkId, joined: Joined, source: Option<Source>, demand_seals: bool) -> Self {
+    pub fn new(id: LinkId, joined: Joined, source: Option<Source>, demand_seals: bool) -> Result<Self, Kind> {
         let Joined { socket, peer, own_nonce, setup, inbox, outbox, bell } = joined;
-        Self {
+        let bell = Doorbell::from_page(bell, setup.ringing);
+        Ok(Self {
             id,
             peer: peer.rank,
             socket,
-            inbox: Inbox::new(inbox),
-            outbox: Outbox::new(outbox, Doorbell::from_page(bell)),
+            inbox: Inbox::new(inbox)?,
+            outbox: Outbox::new(outbox, bell)?,
             books: Books::new(own_nonce, setup.nonce, demand_seals),
             source,
             foreign: None,
             receives: VecDeque::with_capacity(RECEIVES),
             granted: 0,
             staged: Staged::with_capacity(WORK),
-            replies: VecDeque::with_capacity(PIECES as usize),
             open_receives: 0,
             open_work: 0,
-        }
+        })
     }
 }

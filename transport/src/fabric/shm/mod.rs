@@ -33,15 +33,14 @@ mod link;
 mod memory;
 mod notice;
 mod pull;
-mod queue;
 mod region;
 mod socket;
 mod staged;
 mod table;
 mod work;
 
-use core::{ptr::NonNull, time::Duration};
-use std::path::PathBuf;
+use core::{any::Any, ptr::NonNull, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     Error, Kind, Rank, Result, Time,
@@ -286,6 +285,11 @@ impl Fabric for Shm {
 
     fn memory(&self, region: RegionId) -> Option<View> {
         self.regions.find(region.0).map(Region::view)
+    }
+
+    fn keep(&self, region: RegionId) -> Option<Arc<dyn Any + Send + Sync>> {
+        let segment = self.regions.find(region.0)?.segment.as_ref()?;
+        Some(segment.map.clone())
     }
 
     fn advertise(&mut self, link: LinkId, region: RegionId) -> Result<Key> {

@@ -1,7 +1,6 @@
 //! What one record of a link's queue says: a raw record and its meaning are two types.
 
-use super::queue::Record;
-use crate::Kind;
+use crate::{Kind, ring::record::Record};
 
 /// A parsed record. What its numbers refer to is checked by who handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

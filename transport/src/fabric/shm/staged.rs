@@ -5,12 +5,11 @@
 
 use std::collections::VecDeque;
 
-use super::lanes::{Inbox, Outbox, PIECE, PIECES};
-use super::notice::Notice;
-use crate::{
-    Kind, Result,
-    fabric::RegionId,
+use super::{
+    lanes::{Inbox, Outbox, PIECE, PIECES},
+    notice::Notice,
 };
+use crate::{Kind, fabric::RegionId};
 
 /// A read of memory that the peer registered.
 #[derive(Debug)]
@@ -84,20 +83,18 @@ impl Staged {
         self.entries.drain(..)
     }
 
-    /// Ask for as many pieces as there is room for. True if more is to be asked for as soon as the queue has room.
-    pub fn request(&mut self, outbox: &mut Outbox) -> Result<bool, Kind> {
+    /// Ask for as many pieces as there are slots.
+    pub fn request(&mut self, outbox: &mut Outbox) -> Result<(), Kind> {
         while self.requested - self.replied < PIECES {
-            let Some(read) = self.entries.iter_mut().find_map(unrequested) else { return Ok(false) };
+            let Some(read) = self.entries.iter_mut().find_map(unrequested) else { break };
             let bytes = (read.bytes - read.requested).min(PIECE as u64);
             let offset = read.offset + read.requested;
             let notice = Notice::Request { piece: self.requested, key: read.key, offset, bytes };
-            if !outbox.push(notice)? {
-                return Ok(true);
-            }
+            outbox.push(notice)?;
             read.requested += bytes;
             self.requested += 1;
         }
-        Ok(false)
+        Ok(())
     }
 
     /// A reply came.

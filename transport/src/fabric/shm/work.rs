@@ -3,10 +3,9 @@
 use super::{
     completions::{Class, Completions},
     copy,
-    lanes::{PIECE, PIECES, RECEIVES},
-    link::{Link, Receive, Reply, WORK},
+    lanes::{PIECE, RECEIVES, RECORDS},
+    link::{Link, Receive, WORK},
     notice::Notice,
-    queue::RECORDS,
     region::{Reach, Region, Remote},
     staged::{Ended, Entry, Read},
     table::Table,
@@ -29,7 +28,7 @@ pub(super) struct Work<'a> {
     pub done: &'a mut Completions,
 }
 
-/// Whether anything is left to do as soon as the peer makes room.
+/// Whether anything may be left to do at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
@@ -87,14 +86,12 @@ impl Work<'_> {
             self.on_notice(notice)?;
             count += 1;
         }
-        let answered = self.answer()?;
-        let waits = self.link.staged.request(&mut self.link.outbox)?;
+        self.link.staged.request(&mut self.link.outbox)?;
         self.end_staged();
-        if count > 0 || answered {
+        if count > 0 {
             self.link.outbox.bell().ring();
         }
-        let full = count == RECORDS || waits || !self.link.replies.is_empty();
-        Ok(if full { Rest::Something } else { Rest::Nothing })
+        Ok(if count == RECORDS { Rest::Something } else { Rest::Nothing })
     }
 
     /// The link is down: end everything outstanding with this error.
@@ -283,7 +280,7 @@ impl Work<'_> {
         self.link.staged.push(Entry::Read(read));
         self.link.open_work += 1;
         // what does not fit now is asked for when replies come
-        self.link.staged.request(&mut self.link.outbox).map(drop)
+        self.link.staged.request(&mut self.link.outbox)
     }
 
     fn on_notice(&mut self, notice: Notice) -> Result<(), Kind> {
@@ -321,7 +318,7 @@ impl Work<'_> {
 
     /// The peer wants to read what it cannot reach itself.
     fn serve(&mut self, piece: u64, key: u32, offset: u64, bytes: u64) -> Result<(), Kind> {
-        if bytes > PIECE as u64 || self.link.replies.len() as u64 >= PIECES {
+        if bytes > PIECE as u64 {
             return Err(Kind::Corrupt);
         }
         let region = self.link.books.given(key).and_then(|region| self.regions.find(region.0));
@@ -330,22 +327,7 @@ impl Work<'_> {
             // SAFETY: `from` is valid for `bytes` by `at`, which is at most PIECE.
             unsafe { self.link.outbox.load(piece, from, bytes as usize) };
         }
-        self.link.replies.push_back(Reply { piece, granted: from.is_some() });
-        // at once, so that at most PIECES wait when the queue is full
-        self.answer().map(drop)
-    }
-
-    /// Send replies while there is room. True if any was sent.
-    fn answer(&mut self) -> Result<bool, Kind> {
-        let mut sent = false;
-        while let Some(&Reply { piece, granted }) = self.link.replies.front() {
-            if !self.link.outbox.push(Notice::Reply { piece, granted })? {
-                break;
-            }
-            self.link.replies.pop_front();
-            sent = true;
-        }
-        Ok(sent)
+        self.link.outbox.push(Notice::Reply { piece, granted: from.is_some() })
     }
 
     fn end_staged(&mut self) {
