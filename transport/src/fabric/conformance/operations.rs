@@ -58,7 +58,11 @@ pub(super) fn inline_writes_of_every_size_arrive(make: &mut Make<'_>) {
             world.nodes[1].fill(region, 0, &[0xee; 256]);
             let data: [u8; INLINE] = pattern(INLINE, bytes).try_into().unwrap();
             let target = target(remote, to as u64);
-            world.post(0, near, &[Op::WriteInline { token: 1, data, bytes, target, immediate: None }, Op::Flush { token: 2 }]);
+            world.post(
+                0,
+                near,
+                &[Op::WriteInline { token: 1, data, bytes, target, immediate: None }, Op::Flush { token: 2 }],
+            );
             assert_eq!(world.outcome(0, near, 1), Ok(Outcome::Done));
             assert_eq!(world.outcome(0, near, 2), Ok(Outcome::Done));
             assert_landed(&world, region, to, &data[..usize::from(bytes)]);
@@ -147,7 +151,8 @@ pub(super) fn views_show_what_is_stored(make: &mut Make<'_>) {
     assert!(view.bytes >= 4096 && view.start.addr().get().is_multiple_of(4096));
     let own = world.nodes[1].fabric.memory(region).unwrap();
     // SAFETY: both are the first word of one page that stays mapped; it is accessed atomically only.
-    let (theirs, ours) = unsafe { (AtomicU64::from_ptr(view.start.as_ptr().cast()), AtomicU64::from_ptr(own.start.as_ptr().cast())) };
+    let (theirs, ours) =
+        unsafe { (AtomicU64::from_ptr(view.start.as_ptr().cast()), AtomicU64::from_ptr(own.start.as_ptr().cast())) };
     // SYNC conformance.view.store -> conformance.view.load: one thread, two mappings.
     theirs.store(17, Release);
     assert_eq!(ours.load(Acquire), 17);
@@ -165,7 +170,8 @@ pub(super) fn immediate_makes_earlier_writes_visible(make: &mut Make<'_>) {
         let bytes = [1, 8, 128, 4097, 65_537][round as usize % 5];
         world.nodes[0].fill(source, 0, &vec![round as u8; bytes]);
         world.post(1, far, &[Op::Receive { token: 1, local: span(region, 0, 0) }]);
-        let plain = Op::Write { token: 2, local: span(source, 0, bytes as u64), target: target(remote, 7), immediate: None };
+        let plain =
+            Op::Write { token: 2, local: span(source, 0, bytes as u64), target: target(remote, 7), immediate: None };
         let last = Op::Write { token: 3, local: span(source, 0, 1), target: target(remote, 0), immediate: Some(round) };
         world.post(0, near, &[plain, last]);
         // only the target is asked: what it reports must be enough
@@ -218,7 +224,11 @@ pub(super) fn post_without_receive_is_not_accepted(make: &mut Make<'_>) {
 pub(super) fn message_too_long_for_its_receive_ends_it(make: &mut Make<'_>) {
     let (mut world, (near, far)) = World::pair(make);
     let (source, room) = (world.nodes[0].region(64, 5), world.nodes[1].region(64, 0));
-    world.post(1, far, &[Op::Receive { token: 1, local: span(room, 0, 7) }, Op::Receive { token: 2, local: span(room, 0, 8) }]);
+    world.post(
+        1,
+        far,
+        &[Op::Receive { token: 1, local: span(room, 0, 7) }, Op::Receive { token: 2, local: span(room, 0, 8) }],
+    );
     for token in [3, 4] {
         assert_eq!(world.post_and_end(0, near, Op::Send { token, local: span(source, 0, 8) }), Ok(Outcome::Done));
     }
@@ -321,7 +331,11 @@ pub(super) fn passive_target_need_not_poll(make: &mut Make<'_>) {
     let whole = span(local, 0, 1 << 20);
     let write = Op::Write { token: 1, local: whole, target: target(remote, 0), immediate: None };
     let add = Op::FetchAdd { token: 2, target: target(remote, 0), add: 1 };
-    world.post(0, near, &[write, add, Op::Flush { token: 3 }, Op::Read { token: 4, local: whole, target: target(remote, 0) }]);
+    world.post(
+        0,
+        near,
+        &[write, add, Op::Flush { token: 3 }, Op::Read { token: 4, local: whole, target: target(remote, 0) }],
+    );
     for token in [1, 2, 3, 4] {
         assert!(world.outcome(0, near, token).is_ok(), "operation {token}");
     }

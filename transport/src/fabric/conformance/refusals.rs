@@ -43,7 +43,13 @@ pub(super) fn ranges_out_of_bounds_are_refused(make: &mut Make<'_>) {
     for offset in [bytes - 7, bytes, bytes + 1, u64::MAX - 7, u64::MAX - 8, u64::MAX] {
         refuse(write(good, target(remote, offset)));
         refuse(Op::Read { token: 1, local: good, target: target(remote, offset) });
-        refuse(Op::WriteInline { token: 1, data: [0; INLINE], bytes: 8, target: target(remote, offset), immediate: None });
+        refuse(Op::WriteInline {
+            token: 1,
+            data: [0; INLINE],
+            bytes: 8,
+            target: target(remote, offset),
+            immediate: None,
+        });
         refuse(write(span(local, offset, 8), target(remote, 0)));
         refuse(Op::Receive { token: 1, local: span(local, offset, 8) });
         refuse(Op::Send { token: 1, local: span(local, offset, 8) });
@@ -164,12 +170,9 @@ pub(super) fn released_region_is_out_of_reach(make: &mut Make<'_>) {
 
 pub(super) fn poll_stays_within_capacity(make: &mut Make<'_>) {
     let Stage { mut world, near, local, remote, .. } = stage(make);
-    let ops: Vec<Op> = (0..10).map(|token| Op::Write {
-        token,
-        local: span(local, 0, 8),
-        target: target(remote, 0),
-        immediate: None,
-    }).collect();
+    let ops: Vec<Op> = (0..10)
+        .map(|token| Op::Write { token, local: span(local, 0, 8), target: target(remote, 0), immediate: None })
+        .collect();
     world.post(0, near, &ops);
     let mut none = Vec::new();
     let mut few = Vec::with_capacity(3);

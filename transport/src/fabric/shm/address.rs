@@ -94,7 +94,8 @@ pub fn same_host(one: &[u8], other: &[u8]) -> bool {
 
 fn boot_id() -> Result<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let digits: Vec<u8> = text.bytes().filter_map(|byte| (byte as char).to_digit(16)).map(|digit| digit as u8).collect();
+    let digits: Vec<u8> =
+        text.bytes().filter_map(|byte| (byte as char).to_digit(16)).map(|digit| digit as u8).collect();
     let mut id = [0; 16];
     if digits.len() != 32 {
         return Err(Error::new(Kind::Os));

@@ -37,7 +37,8 @@ impl Host {
     pub fn new(identity: Identity, options: Options) -> Result<Self> {
         let place = options.directory.clone().map_or(Place::Memory, Place::Directory);
         let bytes = whole_pages(doorbell::PAGE)?;
-        let Segment { file, map } = place.segment(bytes, bytes, options.huge_pages).map_err(|failure| report(&failure))?;
+        let Segment { file, map } =
+            place.segment(bytes, bytes, options.huge_pages).map_err(|failure| report(&failure))?;
         let ringing = if register_heavy_fence() { Ringing::Light } else { Ringing::Full };
         let probe = Box::new(u64::from_le_bytes(auth::random()?));
         let bell = Doorbell::from_page(map, ringing);
@@ -85,7 +86,8 @@ fn report(failure: &Failure) -> Error {
         Failure::System(error) => {
             tracing::warn!(%error, "shared memory cannot be made");
             let code = error.raw_os_error().unwrap_or(0);
-            let kind = if matches!(code, libc::EMFILE | libc::ENFILE | libc::ENOMEM) { Kind::NoSpace } else { Kind::Os };
+            let kind =
+                if matches!(code, libc::EMFILE | libc::ENFILE | libc::ENOMEM) { Kind::NoSpace } else { Kind::Os };
             Error::new(kind).with_os(code)
         }
     }

@@ -223,7 +223,8 @@ fn is_sealed(file: BorrowedFd<'_>) -> bool {
 fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")).and_then(|text| text.trim().parse::<u64>().ok());
+    let kilobytes =
+        line.and_then(|line| line.trim().strip_suffix("kB")).and_then(|text| text.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }
 
@@ -300,7 +301,9 @@ mod tests {
     #[test]
     fn more_than_the_machine_has_is_a_shortage_with_numbers() {
         let bytes = 1 << 50;
-        let Err(Failure::Full(shortage)) = Place::Memory.segment(bytes, bytes, HugePages::Never) else { panic!("granted") };
+        let Err(Failure::Full(shortage)) = Place::Memory.segment(bytes, bytes, HugePages::Never) else {
+            panic!("granted")
+        };
         assert_eq!(shortage.needed, 1 << 50);
         assert!(shortage.free > 0 && shortage.free < shortage.needed);
         assert!(shortage.to_string().contains("memfd"));

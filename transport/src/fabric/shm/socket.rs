@@ -161,8 +161,7 @@ impl Watch {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let milliseconds = limit.as_micros().div_ceil(1000).min(1000) as i32;
         // SAFETY: `events` has room for BATCH entries.
-        let count =
-            unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), BATCH as i32, milliseconds) };
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), BATCH as i32, milliseconds) };
         let count = count.max(0) as usize;
         for (number, event) in numbers.iter_mut().zip(&events[..count]) {
             *number = event.u64;

@@ -46,7 +46,9 @@ impl Read {
 pub(super) enum Entry {
     Read(Read),
     /// A flush that was posted after reads.
-    Flush { token: u64 },
+    Flush {
+        token: u64,
+    },
 }
 
 /// What ended.

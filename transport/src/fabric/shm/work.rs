@@ -154,7 +154,9 @@ impl Work<'_> {
         let offset = remote.check(target.offset, local.bytes)?;
         Ok(match (&remote.reach, self.link.source) {
             // SAFETY: `offset` is within the mapping by `check`.
-            (Reach::Mapped(map), _) => Step::Copy { token, from: unsafe { map.as_ptr().add(offset as usize) }, to, bytes },
+            (Reach::Mapped(map), _) => {
+                Step::Copy { token, from: unsafe { map.as_ptr().add(offset as usize) }, to, bytes }
+            }
             (Reach::Foreign, _) => Step::Pull { token, from: offset, to, bytes },
             (Reach::Readable { start, .. }, Some(_)) => Step::Pull { token, from: start + offset, to, bytes },
             (Reach::Readable { key, .. }, None) => {
@@ -306,7 +308,8 @@ impl Work<'_> {
         // SAFETY: `to` is valid for `room` bytes: the region is in use by this receive.
         let taken = unsafe { self.link.inbox.take(receive.to, room) };
         self.link.outbox.mark_taken(taken);
-        let result = if fits { Ok(Outcome::Received { bytes, immediate: None }) } else { Err(Kind::AccessDenied.into()) };
+        let result =
+            if fits { Ok(Outcome::Received { bytes, immediate: None }) } else { Err(Kind::AccessDenied.into()) };
         self.received(&receive, result);
         Ok(())
     }

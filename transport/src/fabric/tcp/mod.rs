@@ -336,6 +336,10 @@ impl Fabric for Tcp {
         Ok(RemoteId(id))
     }
 
+    fn forget(&mut self, remote: RemoteId) -> Result<()> {
+        self.remotes.remove(&remote.0).map(drop).ok_or_else(|| Kind::InvalidArgument.into())
+    }
+
     fn view(&self, _remote: RemoteId) -> Option<View> {
         None
     }
