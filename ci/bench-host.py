@@ -4,8 +4,8 @@
 usage: ci/bench-host.py --peers DIR [--experiment NAME]... [--ranks N]... [--pairs 5] [--vervain FILE] [--raw FILE]
 
 Experiments: shm (against the better of Open MPI and MPICH at each size), crowded (the same with more ranks than cores),
-gloo (against gloo through PyTorch, small sizes), tcp (our sockets against gloo's). Default: shm, and crowded on a machine of
-few cores. DIR is what `ci/bench-mpi.sh fetch DIR` and `ci/bench-mpi.sh build DIR` made; to measure on a machine without network,
+gloo (against gloo through PyTorch, small sizes), tcp (our sockets against gloo's), start (seconds from the command to the end
+of one operation of 8 processes, above starting 8 empty ones). Default: shm and start, and crowded on a machine of few cores. DIR is what `ci/bench-mpi.sh fetch DIR` and `ci/bench-mpi.sh build DIR` made; to measure on a machine without network,
 copy DIR/wheels and the binary there, and run `ci/bench-mpi.sh build DIR` there. Python's own library is enough.
 
 Method: a round measures every size once with ours and with each peer, one right after the other, in an order that turns with
@@ -37,6 +37,8 @@ REGISTERED = [(4 * KIB, 0.5), (64 * KIB, 0.2), (1 * MIB, 0.35), (16 * MIB, 0.5),
 
 # One-way times of a cache line below this mean that the cores share a cache.
 SHARED_CACHE_US = 0.1
+# Most that the start of 8 ranks may take above that of 8 empty processes.
+START_SECONDS = 0.5
 # Looser than the ratio where the machine itself is the limit.
 OF_THE_BOUND = 1.25
 
@@ -82,10 +84,13 @@ def main() -> None:
     options = parse()
     cores = len(os.sched_getaffinity(0))
     known = experiments(cores)
-    names = options.experiment or ["shm"] + (["crowded"] if cores < 8 else [])
+    names = options.experiment or ["shm", "start"] + (["crowded"] if cores < 8 else [])
     raw, missed = [], 0
     print(f"{platform.node()}, {processor()}, {cores} cores, {time.strftime('%Y-%m-%d')}; vervain {options.vervain}\n")
     for name in names:
+        if name == "start":
+            missed += not start_is_quick(options)
+            continue
         for ranks in options.ranks or known[name].ranks:
             rounds = run_rounds(known[name], ranks, options)
             missed += report(known[name], ranks, rounds)
@@ -99,7 +104,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", required=True, type=Path, help="folder made by ci/bench-mpi.sh")
     parser.add_argument("--vervain", default=HERE.parent / "target/release/vervain", type=Path)
-    parser.add_argument("--experiment", action="append", choices=list(experiments(2)))
+    parser.add_argument("--experiment", action="append", choices=[*experiments(2), "start"])
     parser.add_argument("--ranks", action="append", type=int, help="instead of the experiment's own")
     parser.add_argument("--sizes", action="append", type=int, help="in bytes, instead of the experiment's own")
     parser.add_argument("--pairs", default=5, type=int, help="rounds, at least, in the phase that has most")
@@ -270,6 +275,27 @@ def row(experiment: Experiment, buffers: str, must: float, size: int, phase: str
         f"| {ratio:.2f} ({min(ratios):.2f} .. {max(ratios):.2f}) | {must} | {limit} | {'reached' if reached else 'MISSED'} |"
     )
     return reached
+
+
+def start_is_quick(options: argparse.Namespace) -> bool:
+    """Print what 8 ranks take from the command to the end of one operation, in turn with 8 empty processes."""
+    command = [options.vervain, "perf", "all_reduce", "--ranks", 8, "-b", 8, "-e", 8, "-n", 1, "-w", 0]
+    ours, empty = [], []
+    for _ in range(options.pairs):
+        begin = time.perf_counter()
+        output(command)
+        middle = time.perf_counter()
+        for child in [subprocess.Popen([str(options.vervain), "--version"], stdout=subprocess.DEVNULL) for _ in range(8)]:
+            child.wait()
+        ours.append(middle - begin)
+        empty.append(time.perf_counter() - middle)
+    above = statistics.median(mine - theirs for mine, theirs in zip(ours, empty))
+    print("### start: 8 ranks on this host, from the command to the end of one operation\n")
+    print("| pairs | ours s | 8 empty processes s | above s | must | |\n|---|---|---|---|---|---|")
+    verdict = "reached" if above <= START_SECONDS else "MISSED"
+    mine, theirs = statistics.median(ours), statistics.median(empty)
+    print(f"| {len(ours)} | {mine:.3f} | {theirs:.3f} | {above:.3f} | {START_SECONDS} | {verdict} |\n")
+    return above <= START_SECONDS
 
 
 def human(size: int) -> str:

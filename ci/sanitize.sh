@@ -20,6 +20,7 @@ tsan_test() {
     timeout --kill-after=10 600 /usr/bin/cargo test -Zbuild-std --target x86_64-unknown-linux-gnu "$@"
 }
 
-tsan_test -p vervain-transport --lib -- ring:: proto:: fabric::doorbell fabric::shm || fail "transport"
-tsan_test -p vervain-collectives --lib -- communicator:: executor:: control:: || fail "collectives"
+# The scenarios written for loom run here natively, on real words.
+tsan_test -p vervain-transport --lib --test loom -- loom_ ring:: fabric:: || fail "transport"
+tsan_test -p vervain-collectives --lib -- communicator:: executor:: control:: reduce:: || fail "collectives"
 [ "$failed" = 0 ]
