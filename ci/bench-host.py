@@ -283,7 +283,9 @@ def start_is_quick(options: argparse.Namespace) -> bool:
     ours, empty = [], []
     for _ in range(options.pairs):
         begin = time.perf_counter()
-        output(command)
+        if not output(command):
+            print("### start: not measured\n")
+            return False
         middle = time.perf_counter()
         for child in [subprocess.Popen([str(options.vervain), "--version"], stdout=subprocess.DEVNULL) for _ in range(8)]:
             child.wait()
