@@ -28,10 +28,11 @@ mod join;
 mod message;
 mod root;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use host::Host;
 pub use id::UniqueId;
+pub(crate) use id::{secret_from_hex, secret_to_hex};
 pub use join::{Join, Joined};
 pub use message::{Member, OFFER};
 

@@ -279,6 +279,12 @@ impl Mesh {
         self.edges.iter_mut().filter(|edge| Some(edge.rank) != except).for_each(|edge| edge.send(&frame, is_droppable));
     }
 
+    /// Send every neighbour bytes that need not be a message.
+    #[cfg(test)]
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        self.edges.iter_mut().for_each(|edge| edge.send(&frame(bytes), false));
+    }
+
     fn finish(&mut self, now: Time) -> Status {
         if let Stage::Leaving(until) = self.stage
             && (now >= until || !self.edges.iter().any(Edge::is_writing))

@@ -22,6 +22,8 @@ mod handle;
 mod mesh;
 pub mod poll;
 mod record;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 pub use handle::Handle;
