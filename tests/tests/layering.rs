@@ -31,6 +31,7 @@ const UNSAFE_ROOMS: &[(&str, &str)] = &[
     ("collectives/src/buffer", "memory that peers write"),
     ("collectives/src/communicator", "buffers given by address"),
     ("collectives/src/executor", "buffers given by address"),
+    ("collectives/src/launch/sys", "signals, and what a child does before it becomes a program"),
     ("collectives/src/reduce", "vector instructions on buffers given by address"),
 ];
 

@@ -232,7 +232,7 @@ impl Root {
         }
         let refused = self.doorman.as_ref().map_or(0, Doorman::refused);
         if refused > 0 {
-            lines.push(format!("{refused} connections did not prove that they know the secret"));
+            lines.push(format!("connections refused because they did not prove that they know the secret: {refused}"));
         }
         self.lose(error, lines, now);
     }

@@ -308,7 +308,7 @@ fn wrong_secret_is_refused_and_counted() {
     assert_eq!((errors[0].1.error.kind(), errors[0].1.error.rank()), (Kind::TimedOut, Some(Rank::new(1))));
     assert_eq!(
         errors[0].1.report.lines,
-        ["rank 1 did not come", "1 connections did not prove that they know the secret"]
+        ["rank 1 did not come", "connections refused because they did not prove that they know the secret: 1"]
     );
 }
 
