@@ -61,8 +61,8 @@ pub struct Joined {
 /// Where the answers come from.
 #[derive(Debug)]
 enum Coordinator {
-    Here(Root),
-    There(Guest),
+    Here(Box<Root>),
+    There(Box<Guest>),
 }
 
 impl Join {
@@ -261,9 +261,10 @@ impl Join {
 
 impl Coordinator {
     fn new(id: &UniqueId, identity: &Identity, ranks: u32, now: Time, deadline: Time) -> Result<Self> {
-        let there = |rival| Ok(Self::There(Guest::new(identity, ranks, id.address(), deadline, rival)));
-        let here =
-            |doorman| Ok(Self::Here(Root::new(ranks, identity.incarnation, id.address(), doorman, deadline, now)));
+        let there = |rival| Ok(Self::There(Box::new(Guest::new(identity, ranks, id.address(), deadline, rival))));
+        let here = |doorman| {
+            Ok(Self::Here(Box::new(Root::new(ranks, identity.incarnation, id.address(), doorman, deadline, now))))
+        };
         if ranks == 1 {
             return here(None);
         }

@@ -28,7 +28,7 @@ struct Player {
     prepared: bool,
 }
 
-/// Ranks stepped in turn, a millisecond a round.
+/// Ranks stepped in turn: a millisecond a round, and more when nothing has come of [`BUSY`].
 struct Cluster {
     players: Vec<Player>,
     now: Time,
@@ -36,6 +36,7 @@ struct Cluster {
 }
 
 const DEADLINE: Time = Time::from_nanos(10_000_000_000);
+const BUSY: Time = Time::from_nanos(1_500_000_000);
 const MISSING: Error = Error::new(Kind::NoSpace);
 
 impl Cluster {
@@ -51,7 +52,7 @@ impl Cluster {
 
     /// Step everybody once; whether all are done.
     fn round(&mut self) -> bool {
-        self.now = self.now.after(Duration::from_millis(1));
+        self.now = self.now.after(Duration::from_millis(if self.now < BUSY { 1 } else { 25 }));
         let (now, failing) = (self.now, self.failing);
         self.players.iter_mut().for_each(|player| player.step(now, failing));
         self.players.iter().all(|player| player.join.is_none())
@@ -65,7 +66,7 @@ impl Cluster {
 
     /// When and how everybody ended.
     fn run(mut self) -> Vec<(Time, Outcome)> {
-        for _ in 0..20_000 {
+        for _ in 0..5_000 {
             if self.round() {
                 return self.players.into_iter().map(|player| player.outcome.unwrap()).collect();
             }

@@ -289,7 +289,9 @@ mod tests {
     const SECRET: (&str, &str) = ("VERVAIN_SECRET", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");
     const AT: (&str, &str) = ("VERVAIN_BOOTSTRAP", "127.0.0.1:4000");
 
-    fn parse(variables: &[(&str, &str)]) -> Result<Option<Environment>> {
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
+    fn parse(variables: Variables<'_>) -> Result<Option<Environment>> {
         Environment::parse(&lookup(variables))
     }
 
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn every_launcher_is_understood() {
-        let cases: [(Launcher, &[(&str, &str)], &str); 7] = [
+        let cases: [(Launcher, Variables<'_>, &str); 7] = [
             (
                 Launcher::Vervain,
                 &[("VERVAIN_RANK", "1"), ("VERVAIN_RANKS", "4"), ("VERVAIN_LOCAL_RANK", "1"), AT],
@@ -372,7 +374,7 @@ mod tests {
 
     #[test]
     fn wrong_variables_are_named() {
-        let cases: [(&[(&str, &str)], &str); 13] = [
+        let cases: [(Variables<'_>, &str); 13] = [
             (&[("VERVAIN_RANK", "0")], "VERVAIN_RANKS is not set"),
             (&[("VERVAIN_RANKS", "2")], "VERVAIN_RANK is not set"),
             (&[("VERVAIN_RANK", "zero"), ("VERVAIN_RANKS", "2")], "VERVAIN_RANK is `zero`"),

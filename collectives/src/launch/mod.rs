@@ -16,5 +16,5 @@ mod lines;
 mod local;
 mod sys;
 
-pub use environment::{Environment, Launcher, Lookup, expected_ranks};
+pub use environment::{Environment, Launcher, Lookup, TORCHRUN_OFFSET, expected_ranks};
 pub use local::{Exit, Local, Output, Running};
