@@ -45,10 +45,14 @@ pub enum Kind {
     Progress,
     /// The sender leaves; `immediate` says why.
     Bye,
+    /// The answer to a request for what the peer may not touch.
+    Refused,
+    /// Write `number` went where the peer may not touch anything, and was dropped. Comes before the progress that counts it.
+    Denied,
 }
 
 impl Kind {
-    const ALL: [Kind; 11] = [
+    const ALL: [Kind; 13] = [
         Kind::Write,
         Kind::Send,
         Kind::Read,
@@ -60,6 +64,8 @@ impl Kind {
         Kind::Flushed,
         Kind::Progress,
         Kind::Bye,
+        Kind::Refused,
+        Kind::Denied,
     ];
 
     /// Flags that this kind may carry.
@@ -78,7 +84,7 @@ impl Kind {
             Kind::Send => MESSAGE,
             Kind::Read => u64::MAX,
             Kind::FetchAdd | Kind::CompareSwap => OPERANDS,
-            Kind::Value | Kind::Flush | Kind::Flushed | Kind::Progress | Kind::Bye => 0,
+            Kind::Value | Kind::Flush | Kind::Flushed | Kind::Progress | Kind::Bye | Kind::Refused | Kind::Denied => 0,
         }
     }
 }
@@ -237,7 +243,7 @@ mod tests {
             Header::parse(&raw).unwrap_err()
         };
         assert_eq!(refuse(&|raw| raw[0] = 0, Kind::Write), Malformed::Kind(0));
-        assert_eq!(refuse(&|raw| raw[0] = 12, Kind::Write), Malformed::Kind(12));
+        assert_eq!(refuse(&|raw| raw[0] = 14, Kind::Write), Malformed::Kind(14));
         assert_eq!(refuse(&|raw| raw[1] = 8, Kind::Write), Malformed::Flags(8));
         assert_eq!(refuse(&|raw| raw[1] = Header::IMMEDIATE, Kind::Write), Malformed::Flags(2));
         assert_eq!(refuse(&|raw| raw[1] = Header::STRIPED, Kind::Send), Malformed::Flags(4));
@@ -258,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_is_what_was_emitted(raw in proptest::array::uniform::<_, HEADER>(any::<u8>()), kind in 0u8..14) {
+        fn what_parses_is_what_was_emitted(raw in proptest::array::uniform::<_, HEADER>(any::<u8>()), kind in 0u8..16) {
             let mut raw = raw;
             raw[0] = kind;
             raw[1] &= 7;

@@ -307,8 +307,8 @@ impl Fabric for Tcp {
         self.regions.release(region)?;
         for id in self.up.clone() {
             let Slot::Up(link) = &mut self.links[id as usize] else { continue };
-            if link.revoke(region) {
-                drop(self.fail(LinkId(id), Kind::AccessDenied.into()));
+            if let Err(error) = link.revoke(region) {
+                drop(self.fail(LinkId(id), error));
             }
         }
         Ok(())

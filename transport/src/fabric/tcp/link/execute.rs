@@ -21,7 +21,7 @@ impl<S: Stream> Link<S> {
             return Err(Kind::Corrupt.into());
         }
         match header.kind {
-            frame::Kind::Write => self.place_write(lane, header, context).map(Some),
+            frame::Kind::Write => self.place_write(lane, header, context),
             frame::Kind::Data => self.place_data(header).map(Some),
             frame::Kind::Send => {
                 let receive = self.inbound.receives.front().ok_or(Kind::Corrupt)?;
@@ -32,13 +32,14 @@ impl<S: Stream> Link<S> {
         }
     }
 
-    fn place_write(&mut self, index: usize, header: &Header, context: &Context<'_>) -> Result<Span> {
+    fn place_write(&mut self, index: usize, header: &Header, context: &Context<'_>) -> Result<Option<Span>> {
         let striped = header.has(Header::STRIPED);
         let lane = &mut self.lanes[index].inbound;
         if header.number != self.inbound.landed || lane.in_piece && !striped {
             return Err(Kind::Corrupt.into());
         }
-        let place = self.target(header, header.bytes, context)?;
+        let place = self.target(header, header.bytes, context).ok();
+        self.inbound.denied |= place.is_none();
         let lane = &mut self.lanes[index].inbound;
         if striped && !lane.in_piece {
             lane.in_piece = true;
@@ -80,6 +81,8 @@ impl<S: Stream> Link<S> {
             frame::Kind::Value => self.answered(header, Outcome::Atomic { before: header.offset }, context),
             frame::Kind::Flushed => self.answered(header, Outcome::Done, context),
             frame::Kind::Progress => self.on_progress(header, context),
+            frame::Kind::Refused => self.on_refused(header, context),
+            frame::Kind::Denied => self.on_denied(header),
             frame::Kind::Bye => Err(goodbye(header.immediate)),
             frame::Kind::FetchAdd | frame::Kind::CompareSwap => Err(Kind::Bug.into()),
         }
@@ -101,32 +104,33 @@ impl<S: Stream> Link<S> {
                 return Ok(());
             }
         }
-        let bytes = self.inbound.land();
+        let landed = self.inbound.land();
         match self.inbound.immediate.take() {
-            Some(immediate) => self.complete_receive(bytes, Some(immediate), context),
+            Some(immediate) => {
+                let immediate = Some(immediate);
+                self.complete_receive(landed.map(|bytes| Outcome::Received { bytes, immediate }), context)
+            }
             None => Ok(()),
         }
     }
 
     fn finish_send(&mut self, header: &Header, context: &mut Context<'_>) -> Result<()> {
-        self.complete_receive(header.bytes, None, context)
+        let fits = self.inbound.receives.front().is_some_and(|receive| header.bytes <= receive.local.bytes);
+        let received = Outcome::Received { bytes: header.bytes, immediate: None };
+        self.complete_receive(if fits { Ok(received) } else { Err(Kind::AccessDenied.into()) }, context)
     }
 
     /// The oldest receive is used up.
-    fn complete_receive(&mut self, bytes: u64, immediate: Option<u32>, context: &mut Context<'_>) -> Result<()> {
+    fn complete_receive(&mut self, result: Result<Outcome>, context: &mut Context<'_>) -> Result<()> {
         let receive = self.inbound.receives.pop_front().ok_or(Kind::Corrupt)?;
         context.regions.drop_hold(receive.local.region);
-        let result = if immediate.is_none() && bytes > receive.local.bytes {
-            Err(Error::new(Kind::AccessDenied).with_rank(self.peer.rank))
-        } else {
-            Ok(Outcome::Received { bytes, immediate })
-        };
+        let result = result.map_err(|error| error.with_rank(self.peer.rank));
         context.events.push_back(Event::Done { link: self.id, token: receive.token, result });
         Ok(())
     }
 
     fn execute_read(&mut self, header: &Header, context: &Context<'_>) -> Result<()> {
-        let span = self.target(header, header.bytes, context)?;
+        let Ok(span) = self.target(header, header.bytes, context) else { return self.refuse(header.number) };
         let answer = Header {
             flags: Header::LAST,
             bytes: header.bytes,
@@ -138,8 +142,8 @@ impl<S: Stream> Link<S> {
 
     /// An atomic, executed here.
     pub(super) fn execute_atomic(&mut self, header: &Header, operands: [u8; 16], context: &Context<'_>) -> Result<()> {
-        let span = self.target(header, 8, context)?;
-        let word = context.regions.word(span.region, span.offset)?;
+        let word = self.target(header, 8, context).and_then(|span| context.regions.word(span.region, span.offset));
+        let Ok(word) = word else { return self.refuse(header.number) };
         let [first, second] =
             [0, 8].map(|at| u64::from_le_bytes(operands[at..at + 8].try_into().expect("eight bytes")));
         let before = if header.kind == frame::Kind::FetchAdd {
@@ -152,6 +156,11 @@ impl<S: Stream> Link<S> {
         };
         let answer = Header { offset: before, number: header.number, ..Header::new(frame::Kind::Value) };
         self.lanes[0].outbound.answer(Item::new(answer, Source::None))
+    }
+
+    /// Answer a request for what the peer may not touch.
+    fn refuse(&mut self, number: u64) -> Result<()> {
+        self.lanes[0].outbound.answer(refusal(number))
     }
 
     fn execute_flush(&mut self, header: &Header) -> Result<()> {
@@ -191,6 +200,26 @@ impl<S: Stream> Link<S> {
         Ok(())
     }
 
+    fn on_refused(&mut self, header: &Header, context: &mut Context<'_>) -> Result<()> {
+        match self.requests.pop_front() {
+            Some(Request { token, number, wants }) if number == header.number => {
+                if let Wants::Data { local, .. } = wants {
+                    context.regions.drop_hold(local.region);
+                }
+                let result = Err(Error::new(Kind::AccessDenied).with_rank(self.peer.rank));
+                context.events.push_back(Event::Done { link: self.id, token, result });
+                Ok(())
+            }
+            _ => Err(Kind::Corrupt.into()),
+        }
+    }
+
+    fn on_denied(&mut self, header: &Header) -> Result<()> {
+        let place = usize::try_from(header.number.wrapping_sub(self.acked)).unwrap_or(usize::MAX);
+        self.unacked.get_mut(place).ok_or(Kind::Corrupt)?.denied = true;
+        Ok(())
+    }
+
     fn on_progress(&mut self, header: &Header, context: &mut Context<'_>) -> Result<()> {
         let landed = header.number.wrapping_sub(self.acked);
         let granted = header.offset.wrapping_sub(self.granted);
@@ -202,11 +231,17 @@ impl<S: Stream> Link<S> {
         self.credits += granted as usize;
         for write in self.unacked.drain(..landed as usize) {
             write.region.into_iter().for_each(|region| context.regions.drop_hold(region));
-            let result = Ok(Outcome::Done);
+            let denied = Error::new(Kind::AccessDenied).with_rank(self.peer.rank);
+            let result = if write.denied { Err(denied) } else { Ok(Outcome::Done) };
             context.events.push_back(Event::Done { link: self.id, token: write.token, result });
         }
         Ok(())
     }
+}
+
+/// The answer to a request that may not be.
+pub(super) fn refusal(number: u64) -> Item {
+    Item::new(Header { number, ..Header::new(frame::Kind::Refused) }, Source::None)
 }
 
 fn goodbye(code: u32) -> Error {

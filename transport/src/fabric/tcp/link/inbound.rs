@@ -36,8 +36,20 @@ pub(super) struct Receive {
 #[derive(Clone, Copy, Debug)]
 struct Payload {
     header: Header,
+    /// Where it goes; `None`: it is thrown away.
+    place: Option<Span>,
     /// What is still to come.
-    rest: Span,
+    left: u64,
+}
+
+impl Payload {
+    fn advance(&mut self, count: usize) {
+        self.left -= count as u64;
+        if let Some(place) = &mut self.place {
+            place.offset += count as u64;
+            place.bytes -= count as u64;
+        }
+    }
 }
 
 /// The receiving side of one stream.
@@ -57,9 +69,14 @@ impl Lane {
         Self { payload: None, done: origin, in_piece: false, readable: true }
     }
 
-    /// Whether the peer is writing into `region`.
-    pub(super) fn touches(&self, region: RegionId) -> bool {
-        self.payload.is_some_and(|payload| payload.rest.region == region)
+    /// If the peer is writing into `region`, throw away the rest; whether it was.
+    pub(super) fn revoke(&mut self, region: RegionId) -> bool {
+        let Some(payload) = &mut self.payload else { return false };
+        let was = payload.place.is_some_and(|place| place.region == region);
+        if was {
+            payload.place = None;
+        }
+        was
     }
 }
 
@@ -75,6 +92,10 @@ pub(super) struct Inbound {
     pub(super) write_bytes: u64,
     /// Immediate of the write under way.
     pub(super) immediate: Option<u32>,
+    /// The write under way goes where the peer may not.
+    pub(super) denied: bool,
+    /// Writes that did, and of which the peer has not been told.
+    denials: VecDeque<u64>,
     /// Receives posted since the link began.
     granted: u64,
     /// What the peer has been told of `landed` and `granted`.
@@ -95,6 +116,8 @@ impl Inbound {
             landed: origin,
             write_bytes: 0,
             immediate: None,
+            denied: false,
+            denials: VecDeque::new(),
             granted: origin,
             told: (origin, origin),
             untold_bytes: 0,
@@ -111,11 +134,17 @@ impl Inbound {
         self.granted = self.granted.wrapping_add(1);
     }
 
-    /// A write is complete.
-    pub(super) fn land(&mut self) -> u64 {
+    /// A write is complete: its length, or why it was dropped.
+    pub(super) fn land(&mut self) -> Result<u64> {
+        let denied = core::mem::take(&mut self.denied);
+        if denied {
+            self.denials.push_back(self.landed);
+            self.due = true;
+        }
         self.landed = self.landed.wrapping_add(1);
         self.untold_bytes += self.write_bytes;
-        core::mem::take(&mut self.write_bytes)
+        let bytes = core::mem::take(&mut self.write_bytes);
+        if denied { Err(Kind::AccessDenied.into()) } else { Ok(bytes) }
     }
 
     /// Report at the next opportunity.
@@ -133,6 +162,11 @@ impl Inbound {
     /// Whether to report now; `idle`: nothing else is to be sent.
     pub(super) fn owes(&self, idle: bool) -> bool {
         self.told != (self.landed, self.granted) && (self.due || !idle)
+    }
+
+    /// A write that was dropped. They are reported before [`Inbound::tell`] counts them.
+    pub(super) fn next_denial(&mut self) -> Option<u64> {
+        self.denials.pop_front()
     }
 
     /// What to report.
@@ -205,8 +239,10 @@ impl<S: Stream> Link<S> {
         let held = self.is_held(index);
         let lane = &mut self.lanes[index];
         let direct = match &lane.inbound.payload {
-            Some(payload) => context.regions.memory(payload.rest).map_err(|_| Kind::AccessDenied)?,
-            None => iovec { iov_base: core::ptr::null_mut(), iov_len: 0 },
+            Some(Payload { place: Some(place), .. }) => {
+                context.regions.memory(*place).map_err(|_| Kind::AccessDenied)?
+            }
+            _ => iovec { iov_base: core::ptr::null_mut(), iov_len: 0 },
         };
         let space = lane.decoder.space();
         let asked = direct.iov_len + space.len();
@@ -232,7 +268,7 @@ impl<S: Stream> Link<S> {
         lane.inbound.readable = got == asked;
         let placed = got.min(direct.iov_len);
         if let Some(payload) = &mut lane.inbound.payload {
-            payload.rest = advanced(payload.rest, placed);
+            payload.advance(placed);
         }
         lane.decoder.filled(got - placed);
         Ok(got as u64)
@@ -259,13 +295,15 @@ impl<S: Stream> Link<S> {
         let lane = &mut self.lanes[index];
         let Some(payload) = &mut lane.inbound.payload else { return Ok(None) };
         let buffered = lane.decoder.bytes();
-        let count = buffered.len().min(payload.rest.bytes as usize);
+        let count = buffered.len().min(usize::try_from(payload.left).unwrap_or(usize::MAX));
         if count > 0 {
-            context.regions.store(payload.rest, &buffered[..count])?;
+            if let Some(place) = payload.place {
+                context.regions.store(place, &buffered[..count])?;
+            }
             lane.decoder.take(count);
-            payload.rest = advanced(payload.rest, count);
+            payload.advance(count);
         }
-        let ended = (payload.rest.bytes == 0).then_some(payload.header);
+        let ended = (payload.left == 0).then_some(payload.header);
         if ended.is_some() {
             lane.inbound.payload = None;
         }
@@ -279,8 +317,7 @@ impl<S: Stream> Link<S> {
         lane.decoder.take(HEADER);
         let bytes = header.payload() as usize;
         if header.payload() > super::super::decoder::WHOLE {
-            let rest = place.ok_or(Kind::Bug)?;
-            lane.inbound.payload = Some(Payload { header: *header, rest });
+            lane.inbound.payload = Some(Payload { header: *header, place, left: header.payload() });
             return Ok(());
         }
         let payload = &lane.decoder.bytes()[..bytes];
@@ -294,8 +331,4 @@ impl<S: Stream> Link<S> {
             _ => self.finish(index, header, context),
         }
     }
-}
-
-fn advanced(rest: Span, count: usize) -> Span {
-    Span { offset: rest.offset + count as u64, bytes: rest.bytes - count as u64, ..rest }
 }

@@ -73,6 +73,8 @@ pub(super) struct Context<'a> {
 struct Unacked {
     token: u64,
     region: Option<RegionId>,
+    /// The peer has dropped it.
+    denied: bool,
 }
 
 /// A request without answer.
@@ -166,11 +168,17 @@ impl<S: Stream> Link<S> {
         Ok(Remote { link: self.id.0, grant, nonce, bytes })
     }
 
-    /// A region is gone. True if the peer was in the middle of using it: the link cannot go on then.
-    #[must_use]
-    pub(super) fn revoke(&mut self, region: RegionId) -> bool {
+    /// A region is gone: what the peer still does with it is refused.
+    ///
+    /// # Errors
+    /// An answer out of the region is half sent; the link cannot go on.
+    pub(super) fn revoke(&mut self, region: RegionId) -> Result<()> {
         self.grants.remove(region);
-        self.lanes.iter().any(|lane| lane.inbound.touches(region) || lane.outbound.touches(region))
+        for lane in &mut self.lanes {
+            self.inbound.denied |= lane.inbound.revoke(region);
+            lane.outbound.revoke(region)?;
+        }
+        Ok(())
     }
 
     /// Receive, execute, send.
@@ -251,6 +259,12 @@ impl<S: Stream> Link<S> {
             let _ = unsafe { lane.stream.send(&[range]) };
         }
         self.lanes.iter_mut().for_each(|lane| lane.stream.finish());
+    }
+
+    /// Socket `lane`, for tests that put something into it.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn stream(&mut self, lane: usize) -> &mut S {
+        &mut self.lanes[lane].stream
     }
 
     fn done(&self, context: &mut Context<'_>, token: u64, outcome: Outcome) {

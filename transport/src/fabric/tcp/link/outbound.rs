@@ -142,11 +142,23 @@ impl Outbound {
         self.queue.is_empty() && self.answers.is_empty() && self.flights.is_empty()
     }
 
-    /// Whether an answer comes out of `region`.
-    pub(super) fn touches(&self, region: RegionId) -> bool {
-        let source = |item: &Item| matches!(item.source, Source::Region(id, _) if id == region);
-        self.answers.iter().any(source)
-            || self.flights.iter().any(|flight| flight.body.is_some_and(|body| body.region == region))
+    /// Refuse what was to be answered out of `region`.
+    ///
+    /// # Errors
+    /// An answer is under way.
+    pub(super) fn revoke(&mut self, region: RegionId) -> Result<()> {
+        let under_way = |flight: &Flight| flight.body.is_some_and(|body| body.region == region);
+        if self.flights.iter().any(under_way) {
+            return Err(Kind::AccessDenied.into());
+        }
+        for answer in &mut self.answers {
+            match answer.source {
+                Source::Region(from, _) if from == region && answer.cut > 0 => return Err(Kind::AccessDenied.into()),
+                Source::Region(from, _) if from == region => *answer = super::execute::refusal(answer.header.number),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Nothing more will be sent: the messages that were not.
@@ -254,9 +266,12 @@ impl<S: Stream> Link<S> {
         if lane.outbound.flights.len() >= FLIGHTS || !self.inbound.owes(idle) {
             return;
         }
+        let mut say = |header| lane.outbound.flights.push_back(Item::new(header, Source::None).cut());
+        if let Some(number) = self.inbound.next_denial() {
+            return say(Header { number, ..Header::new(frame::Kind::Denied) });
+        }
         let (landed, granted) = self.inbound.tell();
-        let header = Header { number: landed, offset: granted, ..Header::new(frame::Kind::Progress) };
-        lane.outbound.flights.push_back(Item::new(header, Source::None).cut());
+        say(Header { number: landed, offset: granted, ..Header::new(frame::Kind::Progress) });
     }
 }
 

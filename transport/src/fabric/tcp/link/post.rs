@@ -111,13 +111,13 @@ impl<S: Stream> Link<S> {
                 self.write(
                     header,
                     immediate,
-                    Unacked { token, region: Some(local.region) },
+                    Unacked { token, region: Some(local.region), denied: false },
                     Source::Region(local.region, local.offset),
                 );
             }
             Op::WriteInline { token, data, bytes, target, immediate } => {
                 let header = aim(frame::Kind::Write, target, bytes.into())?;
-                self.write(header, immediate, Unacked { token, region: None }, Source::Inline(data));
+                self.write(header, immediate, Unacked { token, region: None, denied: false }, Source::Inline(data));
             }
             Op::Read { token, local, target } => {
                 let header = aim(frame::Kind::Read, target, local.bytes)?;

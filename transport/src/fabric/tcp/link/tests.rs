@@ -292,16 +292,35 @@ fn keys_of_another_link_and_changed_keys_are_refused() {
 }
 
 #[test]
-fn access_after_release_ends_the_link_with_its_reason_on_both_sides() {
-    let mut ends = pair(1, 0, Always(1000));
-    let local = ends[1].local;
-    ends[1].regions.release(local).unwrap();
-    assert!(!ends[1].link.as_mut().unwrap().revoke(local));
-    ends[0].post(&[inline(1, 0, 5, None), Op::Flush { token: 2 }]).unwrap();
-    assert_eq!(ends[1].poll().unwrap_err().kind(), Kind::AccessDenied);
-    assert_eq!(ends[0].poll().unwrap_err().kind(), Kind::AccessDenied);
-    let done: Vec<_> = ends[0].done().into_iter().map(|(token, result)| (token, result.unwrap_err().kind())).collect();
-    assert_eq!(done, [(1, Kind::AccessDenied), (2, Kind::AccessDenied)]);
+fn access_after_release_is_refused_and_the_link_goes_on() {
+    let mut ends = pair(2, 0, Always(100_000));
+    let (gone, long, receive) = (ends[1].local, ends[0].span(0, 600_000), ends[0].span(0, 8));
+    // a long write is under way when its target is released
+    ends[0].post(&[Op::Write { token: 1, local: long, target: at(0), immediate: None }]).unwrap();
+    ends[1].poll().unwrap();
+    ends[1].regions.release(gone).unwrap();
+    ends[1].link.as_mut().unwrap().revoke(gone).unwrap();
+    ends[1].local = ends[1].regions.allocate(8).unwrap();
+    let local = ends[1].span(0, 8);
+    ends[1].post(&[Op::Receive { token: 1, local }, Op::Receive { token: 2, local }]).unwrap();
+    let ops = [
+        inline(2, 0, 5, Some(1)),
+        Op::Read { token: 3, local: receive, target: at(0) },
+        Op::FetchAdd { token: 4, target: at(0), add: 1 },
+        Op::Flush { token: 5 },
+        Op::Send { token: 6, local: receive },
+    ];
+    let (mut posted, mut done) = (0, Vec::new());
+    settle(&mut ends, |ends| {
+        posted += ends[0].post(&ops[posted..]).unwrap();
+        done.extend(ends[0].done());
+        done.len() == 6
+    });
+    for (token, result) in done {
+        assert_eq!(result.err().map(|error| error.kind()), (token < 5).then_some(Kind::AccessDenied), "{token}");
+    }
+    let received: Vec<_> = ends[1].done().iter().map(|(token, result)| (*token, result.is_ok())).collect();
+    assert_eq!(received, [(1, false), (2, true)]);
 }
 
 #[test]
