@@ -17,11 +17,11 @@ pub mod wire;
 pub mod auth;
 #[cfg(all(feature = "std", not(vervain_loom)))]
 pub mod fabric;
-#[cfg(all(feature = "std", not(vervain_loom)))]
-pub mod host;
 #[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(all(feature = "std", not(vervain_loom)))]
+pub mod host;
 
 pub use error::{Error, Kind, Result};
 pub use rank::Rank;

@@ -84,7 +84,8 @@ impl Default for Options {
 enum Slot {
     Dialing,
     Up(Box<Link<Socket>>),
-    Down(Error),
+    /// The peer, if it was known.
+    Down(Option<Rank>),
 }
 
 /// The tcp backend.
@@ -142,7 +143,9 @@ impl Tcp {
         match self.links.get(id.0 as usize) {
             Some(Slot::Up(link)) => Ok(link),
             Some(Slot::Dialing) => Err(Kind::InvalidUsage.into()),
-            Some(Slot::Down(error)) => Err(*error),
+            Some(Slot::Down(peer)) => {
+                Err(peer.map_or(Kind::LinkFailed.into(), |peer| Error::new(Kind::LinkFailed).with_rank(peer)))
+            }
             None => Err(Kind::InvalidArgument.into()),
         }
     }
@@ -228,7 +231,7 @@ impl Tcp {
 
     /// A link that never came up.
     fn put_down(&mut self, link: LinkId, error: Error) {
-        self.links[link.0 as usize] = Slot::Down(error);
+        self.links[link.0 as usize] = Slot::Down(error.rank());
         self.events.push_back(Event::Down { link, error });
     }
 
@@ -253,12 +256,12 @@ impl Tcp {
 
     /// End a link that is up; its sockets.
     fn fail(&mut self, id: LinkId, error: Error) -> Vec<Socket> {
-        let slot = core::mem::replace(&mut self.links[id.0 as usize], Slot::Down(error));
+        let slot = core::mem::replace(&mut self.links[id.0 as usize], Slot::Down(None));
         self.up.retain(|link| *link != id.0);
         self.awake.retain(|link| *link != id.0);
         self.remotes.retain(|_, remote| remote.link != id.0);
         let Slot::Up(link) = slot else { return Vec::new() };
-        self.links[id.0 as usize] = Slot::Down(error.with_rank(link.peer().rank));
+        self.links[id.0 as usize] = Slot::Down(Some(link.peer().rank));
         link.fail(error, &mut Context { regions: &mut self.regions, events: &mut self.events })
     }
 
