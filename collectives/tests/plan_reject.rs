@@ -279,7 +279,7 @@ fn misplaced_operands_are_refused() {
 
 #[test]
 fn unmatched_messages_and_signals_are_counted() {
-    let deaf = all_reduce(|p| exchange(p));
+    let deaf = all_reduce(exchange);
     assert_eq!(reason(&deaf, 2), Reason::Messages { to: Rank::new(1), lane: 0, sent: 1, received: 0 });
     let mute = plan::build("test", Collective::Barrier, |p| p.when(p.rank().is(0), |p| p.wait(1)));
     assert_eq!(reason(&mute, 2), Reason::Signals { to: Rank::new(0), signalled: 0, awaited: 1 });

@@ -12,7 +12,10 @@ mod expand;
 mod expr;
 mod hash;
 mod ir;
+mod name;
 pub mod program;
+mod show;
+mod traffic;
 mod verify;
 
 pub use algorithm::{Algorithm, Needs};
@@ -21,4 +24,6 @@ pub use defect::{Access, Awaited, Defect, Reason, Site, Waiting};
 pub use expr::{Comparison, Condition, Expr, Operator};
 pub use ir::{Instruction, Operand, Plan, Statement};
 pub use program::{Buffer, Place, Program, Step};
+pub use show::show;
+pub use traffic::Traffic;
 pub use verify::{Ranks, Verified};
