@@ -229,6 +229,9 @@ pub enum Reason {
     /// The verifier has not seen this.
     #[error("not verified for this number of ranks or this root")]
     NotVerified,
+    /// Programs that do not belong together.
+    #[error("these are not the programs of all ranks of one call, in the order of the ranks")]
+    NotOneCall,
     /// A plan file that cannot be read.
     #[error("{path}: {problem}")]
     File {

@@ -10,6 +10,9 @@ pub mod builders;
 mod defect;
 mod expand;
 mod expr;
+pub mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hash;
 mod ir;
 mod name;
@@ -26,4 +29,4 @@ pub use ir::{Instruction, Operand, Plan, Statement};
 pub use program::{Buffer, Place, Program, Step};
 pub use show::show;
 pub use traffic::Traffic;
-pub use verify::{Ranks, Verified};
+pub use verify::{Ranks, Verified, verify_programs};

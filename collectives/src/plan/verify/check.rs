@@ -34,10 +34,11 @@ fn shape(cluster: &Cluster) -> Result<(), Defect> {
     Ok(())
 }
 
-fn numbers(program: &Program) -> [(&'static str, u32); 3] {
+fn numbers(program: &Program) -> [(&'static str, u32); 4] {
     [
         ("the number of chunks", program.chunks),
         ("the number of scratch chunks", program.scratch),
+        ("the number of lanes", program.lanes.len() as u32),
         ("the number of enters", u32::from(program.is_direct())),
     ]
 }

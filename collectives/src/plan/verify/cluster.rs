@@ -34,17 +34,7 @@ impl Cluster {
     /// Expand the plan for every rank.
     pub fn new(plan: &Plan, ranks: u32, root: Option<Rank>) -> Result<Self, Defect> {
         let first = plan.expand(Rank::new(0), ranks, root)?;
-        let mut cluster = Self {
-            plan: plan.name.clone(),
-            collective: plan.collective,
-            ranks,
-            root,
-            chunks: first.chunks,
-            lanes: first.lanes.len(),
-            scratch: first.scratch,
-            in_place: false,
-            programs: vec![first],
-        };
+        let mut cluster = Self::started(&plan.name, first);
         let mut length = cluster.length_of(0);
         for rank in 1..ranks {
             cluster.programs.push(plan.expand(Rank::new(rank), ranks, root)?);
@@ -53,6 +43,32 @@ impl Cluster {
         }
         cluster.limit(cluster.cells_per_rank().saturating_mul(ranks as usize))?;
         Ok(cluster)
+    }
+
+    /// The cluster of programs that are at hand: those of all ranks, in their order.
+    pub fn of(programs: &[Program]) -> Option<Self> {
+        let (first, rest) = programs.split_first()?;
+        let mut cluster = Self::started("programs", first.clone());
+        cluster.programs.extend_from_slice(rest);
+        let fits = |(rank, program): (usize, &Program)| {
+            let Program { ranks, root, collective, .. } = program;
+            program.rank.index() == rank && (*ranks, *root, *collective) == (first.ranks, first.root, first.collective)
+        };
+        (first.ranks as usize == programs.len() && programs.iter().enumerate().all(fits)).then_some(cluster)
+    }
+
+    fn started(plan: &str, first: Program) -> Self {
+        Self {
+            plan: plan.to_owned(),
+            collective: first.collective,
+            ranks: first.ranks,
+            root: first.root,
+            chunks: first.chunks,
+            lanes: first.lanes.len(),
+            scratch: first.scratch,
+            in_place: false,
+            programs: vec![first],
+        }
     }
 
     /// The whole call.

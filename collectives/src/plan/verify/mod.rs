@@ -127,17 +127,26 @@ impl Verified {
 }
 
 fn inspect(plan: &Plan, ranks: u32, root: Option<Rank>) -> Result<Findings, Defect> {
-    let mut cluster = Cluster::new(plan, ranks, root)?;
+    inspect_cluster(Cluster::new(plan, ranks, root)?)
+}
+
+/// Verify the programs of all ranks, in their order, where there is no plan that they come from. Whether they may run in place is not asked.
+pub fn verify_programs(programs: &[Program]) -> Result<(), Defect> {
+    let cluster = Cluster::of(programs).ok_or_else(|| Defect::new(Site::of("programs"), Reason::NotOneCall))?;
+    inspect_cluster(cluster).map(|_| ())
+}
+
+fn inspect_cluster(mut cluster: Cluster) -> Result<Findings, Defect> {
     check::all(&cluster)?;
     let outcome = symbolic::run(&cluster)?;
     clocks::run(&cluster, FEWEST_SLOTS, FEWEST_SLOTS + 2)?;
     clocks::run(&cluster, MOST_SLOTS, MOST_SLOTS + 2)?;
-    if plan.collective == Collective::Barrier {
+    if cluster.collective == Collective::Barrier {
         // One round must be a barrier already; several could pass the news around.
         clocks::run(&cluster, MOST_SLOTS, 1)?;
     }
     cluster.in_place = true;
-    let in_place = match plan.collective {
+    let in_place = match cluster.collective {
         Collective::AllToAll => Some(Defect::new(cluster.site(), Reason::NeverInPlace)),
         Collective::Barrier => None,
         _ => symbolic::run(&cluster).and_then(|_| clocks::run(&cluster, MOST_SLOTS, MOST_SLOTS + 2)).err(),
