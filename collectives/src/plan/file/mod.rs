@@ -39,7 +39,8 @@ impl Plan {
     /// A plan that can be read is not yet right; [`Plan::verify`] tells.
     pub fn from_json(text: &str) -> Result<Self, Defect> {
         read::plan(text).map_err(|wrong| {
-            let reason = Reason::File { path: wrong.path, problem: wrong.problem };
+            let path = if wrong.path.is_empty() { "document".to_owned() } else { wrong.path };
+            let reason = Reason::File { path, problem: wrong.problem };
             Defect::new(Site::of("file"), reason)
         })
     }
