@@ -193,56 +193,24 @@ impl F64 {
     }
 }
 
-/// 16-bit floats: 16 bytes of memory, 8 lanes of [`F32`].
+/// 16-bit floats: a register of memory is two of [`F32`].
 macro_rules! halves {
-    ($name:ident $element:ty, widen |$half:ident| $widen:expr, narrow |$wide:ident| $narrow:expr) => {
+    ($name:ident $element:ident, $($bits:tt)*) => {
         #[derive(Clone, Copy)]
-        struct $name(F32);
+        struct $name(F32, F32);
 
         impl $name {
-            #[inline(always)]
-            unsafe fn from_bits($half: __m128i) -> Self {
-                // SAFETY: the caller's machine has the instructions.
-                $name(F32(unsafe { $widen }))
-            }
-
-            #[inline(always)]
-            unsafe fn bits(self) -> __m128i {
-                let $wide = self.0.0;
-                // SAFETY: the caller's machine has the instructions.
-                unsafe { $narrow }
-            }
+            $($bits)*
         }
 
         impl Vector for $name {
-            const ELEMENT: usize = 2;
-            const BYTES: usize = 16;
-                type One = Pack<$element, 1>;
-
-            #[inline(always)]
-            unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: 16 bytes by the contract of `Vector`.
-                unsafe { Self::from_bits(_mm_loadu_si128(from.cast())) }
-            }
-
-            #[inline(always)]
-            unsafe fn store(self, to: *mut u8) {
-                // SAFETY: 16 bytes by the contract of `Vector`.
-                unsafe { _mm_storeu_si128(to.cast(), self.bits()) }
-            }
-
-            #[inline(always)]
-            unsafe fn stream(self, to: *mut u8) {
-                // SAFETY: 16 bytes, aligned, by the contract of `Vector`.
-                unsafe { _mm_stream_si128(to.cast(), self.bits()) }
-            }
-
+            memory!($element);
             wide!(add mul min max);
 
             #[inline(always)]
             unsafe fn scale(self, average: &Average) -> Self {
                 // SAFETY: the same contract.
-                Self(unsafe { self.0.scale(average) })
+                unsafe { Self(self.0.scale(average), self.1.scale(average)) }
             }
 
             #[inline(always)]
@@ -254,21 +222,62 @@ macro_rules! halves {
 }
 
 halves! { F16 f16,
-    widen |half| _mm256_cvtph_ps(half),
-    narrow |wide| _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide)
+    /// The lower and the upper half of the register.
+    #[inline(always)]
+    unsafe fn from_bits(bits: __m256i) -> Self {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let lower = _mm256_castsi256_si128(bits);
+            let upper = _mm256_extracti128_si256::<1>(bits);
+            F16(F32(_mm256_cvtph_ps(lower)), F32(_mm256_cvtph_ps(upper)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bits(self) -> __m256i {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let lower = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0.0);
+            let upper = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.1.0);
+            _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(lower), upper)
+        }
+    }
 }
-// Rounding adds just under half a unit, and the lowest kept bit.
+
 halves! { Bf16 bf16,
-    widen |half| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half))),
-    narrow |wide| {
-        let bits = _mm256_castps_si256(wide);
-        let lowest = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-        let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff)));
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(wide, wide));
-        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
-        let words = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
-        // Packing works within each half of the register; the quarters that count are the first and the third.
-        let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(words, words));
-        _mm256_castsi256_si128(packed)
+    /// The even and the odd elements: each is the upper half of a 32-bit float, so that nothing has to cross lanes.
+    #[inline(always)]
+    unsafe fn from_bits(bits: __m256i) -> Self {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let even = _mm256_slli_epi32::<16>(bits);
+            let odd = _mm256_and_si256(bits, _mm256_set1_epi32(-0x1_0000));
+            Bf16(F32(_mm256_castsi256_ps(even)), F32(_mm256_castsi256_ps(odd)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bits(self) -> __m256i {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let even = _mm256_srli_epi32::<16>(self.0.rounded());
+            _mm256_blend_epi16::<0b1010_1010>(even, self.1.rounded())
+        }
+    }
+}
+
+impl F32 {
+    /// Bits whose upper halves are the nearest bf16. The instruction for that flushes denormals; integers do not: just under half a
+    /// unit is added, and the lowest bit that is kept, for ties.
+    #[inline(always)]
+    unsafe fn rounded(self) -> __m256i {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let bits = _mm256_castps_si256(self.0);
+            let lowest = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff)));
+            let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
+            _mm256_blendv_epi8(rounded, _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000)), nan)
+        }
     }
 }

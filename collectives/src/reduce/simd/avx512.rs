@@ -204,69 +204,24 @@ impl F64 {
     }
 }
 
-/// 16-bit floats: 32 bytes of memory, 16 lanes of [`F32`].
+/// 16-bit floats: a register of memory is two of [`F32`].
 macro_rules! halves {
-    ($name:ident $element:ty, widen |$half:ident| $widen:expr, narrow |$wide:ident| $narrow:expr) => {
+    ($name:ident $element:ident, $($bits:tt)*) => {
         #[derive(Clone, Copy)]
-        struct $name(F32);
+        struct $name(F32, F32);
 
         impl $name {
-            #[inline(always)]
-            unsafe fn from_bits($half: __m256i) -> Self {
-                // SAFETY: the caller's machine has the instructions.
-                $name(F32(unsafe { $widen }))
-            }
-
-            #[inline(always)]
-            unsafe fn bits(self) -> __m256i {
-                let $wide = self.0.0;
-                // SAFETY: the caller's machine has the instructions.
-                unsafe { $narrow }
-            }
+            $($bits)*
         }
 
         impl Vector for $name {
-            const ELEMENT: usize = 2;
-            const BYTES: usize = 32;
-            const PARTIAL: bool = true;
-            type One = Pack<$element, 1>;
-
-            #[inline(always)]
-            unsafe fn load(from: *const u8) -> Self {
-                // SAFETY: 32 bytes by the contract of `Vector`.
-                unsafe { Self::from_bits(_mm256_loadu_si256(from.cast())) }
-            }
-
-            #[inline(always)]
-            unsafe fn store(self, to: *mut u8) {
-                // SAFETY: 32 bytes by the contract of `Vector`.
-                unsafe { _mm256_storeu_si256(to.cast(), self.bits()) }
-            }
-
-            #[inline(always)]
-            unsafe fn stream(self, to: *mut u8) {
-                // SAFETY: 32 bytes, aligned, by the contract of `Vector`.
-                unsafe { _mm256_stream_si256(to.cast(), self.bits()) }
-            }
-
-            #[inline(always)]
-            unsafe fn load_part(from: *const u8, bytes: usize) -> Self {
-                // SAFETY: only the first `bytes` bytes are touched.
-                unsafe { Self::from_bits(_mm256_maskz_loadu_epi8(mask(bytes) as u32, from.cast())) }
-            }
-
-            #[inline(always)]
-            unsafe fn store_part(self, to: *mut u8, bytes: usize) {
-                // SAFETY: only the first `bytes` bytes are touched.
-                unsafe { _mm256_mask_storeu_epi8(to.cast(), mask(bytes) as u32, self.bits()) }
-            }
-
+            memory!($element);
             wide!(add mul min max);
 
             #[inline(always)]
             unsafe fn scale(self, average: &Average) -> Self {
                 // SAFETY: the same contract.
-                Self(unsafe { self.0.scale(average) })
+                unsafe { Self(self.0.scale(average), self.1.scale(average)) }
             }
 
             #[inline(always)]
@@ -278,18 +233,62 @@ macro_rules! halves {
 }
 
 halves! { F16 f16,
-    widen |half| _mm512_cvtph_ps(half),
-    narrow |wide| _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide)
+    /// The lower and the upper half of the register.
+    #[inline(always)]
+    unsafe fn from_bits(bits: __m512i) -> Self {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let lower = _mm512_castsi512_si256(bits);
+            let upper = _mm512_extracti64x4_epi64::<1>(bits);
+            F16(F32(_mm512_cvtph_ps(lower)), F32(_mm512_cvtph_ps(upper)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bits(self) -> __m512i {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let lower = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0.0);
+            let upper = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.1.0);
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(lower), upper)
+        }
+    }
 }
-// The instruction for bf16 flushes denormals; integers do not. Rounding adds just under half a unit, and the lowest kept bit.
+
 halves! { Bf16 bf16,
-    widen |half| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half))),
-    narrow |wide| {
-        let bits = _mm512_castps_si512(wide);
-        let lowest = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-        let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(lowest, _mm512_set1_epi32(0x7fff)));
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(wide, wide);
-        let finished = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x40_0000));
-        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(finished))
+    /// The even and the odd elements: each is the upper half of a 32-bit float, so that nothing has to cross lanes.
+    #[inline(always)]
+    unsafe fn from_bits(bits: __m512i) -> Self {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let even = _mm512_slli_epi32::<16>(bits);
+            let odd = _mm512_and_si512(bits, _mm512_set1_epi32(-0x1_0000));
+            Bf16(F32(_mm512_castsi512_ps(even)), F32(_mm512_castsi512_ps(odd)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bits(self) -> __m512i {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let even = _mm512_srli_epi32::<16>(self.0.rounded());
+            _mm512_mask_blend_epi16(0xaaaa_aaaa, even, self.1.rounded())
+        }
+    }
+}
+
+impl F32 {
+    /// Bits whose upper halves are the nearest bf16. The instruction for that flushes denormals; integers do not: just under half a
+    /// unit is added, and the lowest bit that is kept, for ties.
+    #[inline(always)]
+    unsafe fn rounded(self) -> __m512i {
+        // SAFETY: the caller's machine has the instructions.
+        unsafe {
+            let bits = _mm512_castps_si512(self.0);
+            let lowest = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(lowest, _mm512_set1_epi32(0x7fff)));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+            _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x40_0000))
+        }
     }
 }

@@ -50,18 +50,21 @@ pub(super) trait Vector: Copy {
 /// How two elements become one.
 pub(super) trait Combine {
     /// Whether sources are scaled and results divided.
-    const AVERAGES: bool = false;
+    const AVERAGES: bool;
+    /// Whether the usual numbers of sources and destinations are compiled as constants; less code for the rest.
+    const USUAL: bool;
     /// # Safety
     /// As for [`Vector`].
     unsafe fn combine<V: Vector>(left: V, right: V) -> V;
 }
 
 macro_rules! combine {
-    ($($name:ident $method:ident $averages:literal),*) => {$(
+    ($($name:ident $method:ident $averages:literal $usual:literal),*) => {$(
         pub(super) enum $name {}
 
         impl Combine for $name {
             const AVERAGES: bool = $averages;
+            const USUAL: bool = $usual;
 
             #[inline(always)]
             unsafe fn combine<V: Vector>(left: V, right: V) -> V {
@@ -71,9 +74,10 @@ macro_rules! combine {
         }
     )*};
 }
-combine!(Sum add false, Prod mul false, Min min false, Max max false, Avg add true);
+combine!(Sum add false true, Prod mul false false, Min min false false, Max max false false, Avg add true true);
 
 /// Operations as expressions over the two operands.
+#[cfg(target_arch = "x86_64")]
 macro_rules! operations {
     ($($name:ident = |$left:ident, $right:ident| $expression:expr;)*) => {$(
         #[inline(always)]
@@ -85,18 +89,20 @@ macro_rules! operations {
     )*};
 }
 
-/// Operations that are those of the inner register.
+/// Operations that are those of the two inner registers.
+#[cfg(target_arch = "x86_64")]
 macro_rules! wide {
     ($($name:ident)*) => {$(
         #[inline(always)]
         unsafe fn $name(self, other: Self) -> Self {
             // SAFETY: the same contract.
-            Self(unsafe { self.0.$name(other.0) })
+            unsafe { Self(self.0.$name(other.0), self.1.$name(other.1)) }
         }
     )*};
 }
 
 /// Division of a register of integers, one by one: no instruction set has it, and it is done once per result.
+#[cfg(target_arch = "x86_64")]
 macro_rules! divide_each {
     ($element:ident) => {
         #[inline(always)]

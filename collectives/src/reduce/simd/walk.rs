@@ -9,7 +9,8 @@
 //! ```
 //! So every source is read once and every destination written once, whatever k and m, and a destination may be a source: a tile is
 //! read before it is written. The accumulator is registers rather than a block in the first-level cache: that saves a store and a load
-//! per register. The usual shapes (two sources, one or two destinations) are compiled with their k and m as constants.
+//! per register. The usual shapes of the usual operations (two sources, one or two destinations) are compiled with their k and m as
+//! constants.
 
 use core::array;
 
@@ -28,12 +29,17 @@ const TILE: usize = 4;
 pub(super) unsafe fn reduce<V: Vector, C: Combine>(job: &Job<'_>) {
     // SAFETY: the same contract; the constants are the lengths of the slices.
     unsafe {
-        match (job.sources.len(), job.destinations.len(), job.write) {
-            (_, _, Write::Streaming) => walk::<V, C, 0, 0, true>(job),
-            (2, 1, Write::Cached) => walk::<V, C, 2, 1, false>(job),
-            (2, 2, Write::Cached) => walk::<V, C, 2, 2, false>(job),
-            _ => walk::<V, C, 0, 0, false>(job),
+        if job.write == Write::Streaming {
+            return walk::<V, C, 0, 0, true>(job);
         }
+        if C::USUAL {
+            match (job.sources.len(), job.destinations.len()) {
+                (2, 1) => return walk::<V, C, 2, 1, false>(job),
+                (2, 2) => return walk::<V, C, 2, 2, false>(job),
+                _ => {}
+            }
+        }
+        walk::<V, C, 0, 0, false>(job)
     }
 }
 
