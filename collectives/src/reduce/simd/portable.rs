@@ -1,6 +1,5 @@
 //! Vectors in plain Rust: the level that every machine has, and the single elements at the tails of the others.
 
-use core::array;
 use core::ptr;
 
 use half::{bf16, f16};
@@ -28,8 +27,19 @@ pub(super) trait Number: Copy {
 
 impl<N: Number, const LANES: usize> Pack<N, LANES> {
     #[inline(always)]
-    fn with(self, other: Self, combine: impl Fn(N::Wide, N::Wide) -> N::Wide) -> Self {
-        Pack(array::from_fn(|lane| combine(self.0[lane], other.0[lane])))
+    fn with(mut self, other: Self, combine: impl Fn(N::Wide, N::Wide) -> N::Wide) -> Self {
+        for (left, right) in self.0.iter_mut().zip(other.0) {
+            *left = combine(*left, right);
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn each(mut self, change: impl Fn(N::Wide) -> N::Wide) -> Self {
+        for wide in &mut self.0 {
+            *wide = change(*wide);
+        }
+        self
     }
 }
 
@@ -42,13 +52,21 @@ impl<N: Number, const LANES: usize> Vector for Pack<N, LANES> {
     unsafe fn load(from: *const u8) -> Self {
         // SAFETY: `from` is valid for `BYTES` bytes by the contract of `Vector`; every bit pattern is a `Number`.
         let elements = unsafe { ptr::read_unaligned(from.cast::<[N; LANES]>()) };
-        Pack(elements.map(N::widen))
+        let mut wide = [elements[0].widen(); LANES];
+        for (wide, element) in wide.iter_mut().zip(elements) {
+            *wide = element.widen();
+        }
+        Pack(wide)
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
+        let mut elements = [N::narrow(self.0[0]); LANES];
+        for (element, wide) in elements.iter_mut().zip(self.0) {
+            *element = N::narrow(wide);
+        }
         // SAFETY: `to` is valid for `BYTES` bytes by the contract of `Vector`.
-        unsafe { ptr::write_unaligned(to.cast::<[N; LANES]>(), self.0.map(N::narrow)) }
+        unsafe { ptr::write_unaligned(to.cast::<[N; LANES]>(), elements) }
     }
 
     #[inline(always)]
@@ -73,12 +91,12 @@ impl<N: Number, const LANES: usize> Vector for Pack<N, LANES> {
 
     #[inline(always)]
     unsafe fn scale(self, average: &Average) -> Self {
-        Pack(self.0.map(|wide| N::scale(wide, average)))
+        self.each(|wide| N::scale(wide, average))
     }
 
     #[inline(always)]
     unsafe fn divide(self, average: &Average) -> Self {
-        Pack(self.0.map(|wide| N::divide(wide, average)))
+        self.each(|wide| N::divide(wide, average))
     }
 }
 

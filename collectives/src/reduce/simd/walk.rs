@@ -12,8 +12,6 @@
 //! per register. The usual shapes of the usual operations (two sources, one or two destinations) are compiled with their k and m as
 //! constants.
 
-use core::array;
-
 use super::vector::{Combine, Vector};
 use super::{Job, LINE};
 use crate::reduce::Write;
@@ -29,59 +27,62 @@ const TILE: usize = 4;
 pub(super) unsafe fn reduce<V: Vector, C: Combine>(job: &Job<'_>) {
     // SAFETY: the same contract; the constants are the lengths of the slices.
     unsafe {
-        if job.write == Write::Streaming {
-            return walk::<V, C, 0, 0, true>(job);
-        }
-        if C::USUAL {
+        if C::USUAL && job.write == Write::Cached {
             match (job.sources.len(), job.destinations.len()) {
-                (2, 1) => return walk::<V, C, 2, 1, false>(job),
-                (2, 2) => return walk::<V, C, 2, 2, false>(job),
+                (2, 1) => return walk::<V, C, 2, 1>(job, 0),
+                (2, 2) => return walk::<V, C, 2, 2>(job, 0),
                 _ => {}
             }
         }
-        walk::<V, C, 0, 0, false>(job)
+        let head = if job.write == Write::Streaming { to_line(job, V::ELEMENT) } else { 0 };
+        singly::<V::One, C>(job, 0, head);
+        walk::<V, C, 0, 0>(job, head)
     }
 }
 
-/// Goes over all elements. `K` and `M` are the numbers of sources and destinations, or 0 for any.
+/// Goes over all elements from byte `at` on. `K` and `M` are the numbers of sources and destinations, or 0 for any; only the latter
+/// stream.
 ///
 /// # Safety
-/// As for [`reduce`]; `K` and `M` fit the job.
+/// As for [`reduce`]; `K` and `M` fit the job, and `at` is the start of an element or the end.
 #[inline(always)]
-unsafe fn walk<V: Vector, C: Combine, const K: usize, const M: usize, const STREAM: bool>(job: &Job<'_>) {
-    // SAFETY: every call stays within `job.bytes`, in whole elements: `head` is at most that, each loop leaves at least its step.
+unsafe fn walk<V: Vector, C: Combine, const K: usize, const M: usize>(job: &Job<'_>, mut at: usize) {
+    // SAFETY: every call stays within `job.bytes`, in whole elements: each loop leaves at least its step.
     unsafe {
-        let mut at = 0;
-        if STREAM {
-            let head = to_line(job, V::ELEMENT);
-            while at < head {
-                tile::<V::One, C, K, M, 1, false>(job, at);
-                at += V::ELEMENT;
-            }
-        }
         while job.bytes - at >= V::BYTES * TILE {
-            tile::<V, C, K, M, TILE, STREAM>(job, at);
+            tile::<V, C, K, M, TILE>(job, at);
             at += V::BYTES * TILE;
         }
         while job.bytes - at >= V::BYTES {
-            tile::<V, C, K, M, 1, false>(job, at);
+            tile::<V, C, K, M, 1>(job, at);
             at += V::BYTES;
         }
         if V::PARTIAL && at < job.bytes {
             part::<V, C, K, M>(job, at);
-            return;
         }
-        while at < job.bytes {
-            tile::<V::One, C, K, M, 1, false>(job, at);
-            at += V::ELEMENT;
+        if !V::PARTIAL {
+            singly::<V::One, C>(job, at, job.bytes);
         }
+    }
+}
+
+/// Goes over the few elements from byte `at` to byte `end`, one by one. One function for all instruction sets.
+///
+/// # Safety
+/// As for [`reduce`]; both are starts of elements or the end.
+#[inline(never)]
+unsafe fn singly<One: Vector, C: Combine>(job: &Job<'_>, mut at: usize, end: usize) {
+    while at < end {
+        // SAFETY: one element is left, at least.
+        unsafe { tile::<One, C, 0, 0, 1>(job, at) }
+        at += One::BYTES;
     }
 }
 
 /// Bytes to the first line of the first destination, at most all; 0 if no element starts there.
 fn to_line(job: &Job<'_>, element: usize) -> usize {
     let ahead = job.destinations.first().map_or(0, |to| to.addr().wrapping_neg() % LINE);
-    if ahead % element == 0 { ahead.min(job.bytes) } else { 0 }
+    if ahead.is_multiple_of(element) { ahead.min(job.bytes) } else { 0 }
 }
 
 /// One tile of `U` registers at byte `at`.
@@ -89,31 +90,34 @@ fn to_line(job: &Job<'_>, element: usize) -> usize {
 /// # Safety
 /// As for [`walk`]; the tile lies within the job.
 #[inline(always)]
-unsafe fn tile<V: Vector, C: Combine, const K: usize, const M: usize, const U: usize, const STREAM: bool>(
-    job: &Job<'_>,
-    at: usize,
-) {
+unsafe fn tile<V: Vector, C: Combine, const K: usize, const M: usize, const U: usize>(job: &Job<'_>, at: usize) {
     // SAFETY: register `u` covers bytes at + u * BYTES .. at + (u + 1) * BYTES of every source and destination, within the job;
     // `stream` is used only where that is a multiple of `BYTES`.
     unsafe {
-        let mut registers: [V; U] =
-            array::from_fn(|u| source::<V, C>(job, 0, |from| V::load(from.add(at + u * V::BYTES))));
+        let load = |index: usize, u: usize| source::<V, C>(job, index, |from| V::load(from.add(at + u * V::BYTES)));
+        let mut registers = [load(0, 0); U];
+        for (u, register) in registers.iter_mut().enumerate().skip(1) {
+            *register = load(0, u);
+        }
         for index in 1..count::<K>(job.sources.len()) {
             for (u, register) in registers.iter_mut().enumerate() {
-                let next = source::<V, C>(job, index, |from| V::load(from.add(at + u * V::BYTES)));
-                *register = C::combine(*register, next);
+                *register = C::combine(*register, load(index, u));
             }
         }
         if C::AVERAGES && job.divide {
-            registers = registers.map(|register| register.divide(&job.average));
+            for register in &mut registers {
+                *register = register.divide(&job.average);
+            }
         }
         for index in 0..count::<M>(job.destinations.len()) {
             let to = job.destinations.get_unchecked(index).add(at);
-            let streams = STREAM && to.addr() % LINE == 0;
-            for (u, register) in registers.iter().enumerate() {
-                match streams {
-                    true => register.stream(to.add(u * V::BYTES)),
-                    false => register.store(to.add(u * V::BYTES)),
+            if U > 1 && M == 0 && job.write == Write::Streaming && to.addr().is_multiple_of(LINE) {
+                for (u, register) in registers.iter().enumerate() {
+                    register.stream(to.add(u * V::BYTES));
+                }
+            } else {
+                for (u, register) in registers.iter().enumerate() {
+                    register.store(to.add(u * V::BYTES));
                 }
             }
         }

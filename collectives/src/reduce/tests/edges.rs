@@ -152,7 +152,7 @@ fn a_sum_that_is_not_a_number_stays_none() {
     for level in levels() {
         for datatype in floats() {
             let (infinity, ..) = limits(datatype);
-            let all_ones = infinity | (infinity & infinity.wrapping_neg()) - 1;
+            let all_ones = infinity | ((infinity & infinity.wrapping_neg()) - 1);
             let sum = reduced(level, datatype, ReduceOp::Sum, 2, &[(all_ones, true), (0, true)]);
             assert!(sum & !(1 << (8 * datatype.bytes() - 1)) > infinity, "{level:?} {datatype}: {sum:#x}");
         }
@@ -173,7 +173,7 @@ fn without_an_operation_bytes_are_copied() {
 
 #[test]
 fn several_destinations_get_a_copy_larger_than_a_block() {
-    let bytes: Vec<u8> = (0..100_001u32).map(|index| (index * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..100_001u32).map(|index| ((index * 7) >> 3) as u8).collect();
     for level in levels() {
         for write in [Write::Cached, Write::Streaming] {
             let mut outputs = [const { Vec::new() }; 3].map(|_: Vec<u8>| vec![0; bytes.len()]);

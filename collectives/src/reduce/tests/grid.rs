@@ -100,8 +100,8 @@ fn element(datatype: DataType, next: &mut impl FnMut() -> u64) -> Bits {
     let sign = 1 << (8 * datatype.bytes() - 1);
     match next() % 4 {
         // Halved exponents, so that products and sums stay finite.
-        0 => bits & !(sign >> 2) & !(sign >> 1) | (sign >> 2) - (sign >> 6).max(1),
-        1 => bits % 8 | bits & sign,
+        0 => (bits & !(sign >> 2) & !(sign >> 1)) | ((sign >> 2) - (sign >> 6).max(1)),
+        1 => (bits % 8) | (bits & sign),
         _ => bits,
     }
 }
@@ -116,8 +116,9 @@ fn every_small_case(datatype: DataType) {
                 for count in 0..=SMALL {
                     for destinations in 1..=3 {
                         for in_place in [None, Some(0), Some(k - 1)] {
-                            let write = if next() % 2 == 0 { Write::Cached } else { Write::Streaming };
-                            let case = Case { count, destinations, in_place, write, complete: next() % 2 == 0 };
+                            let write = if next().is_multiple_of(2) { Write::Cached } else { Write::Streaming };
+                            let case =
+                                Case { count, destinations, in_place, write, complete: next().is_multiple_of(2) };
                             data.check(&kernel, &case, &mut rooms, &mut next);
                         }
                     }

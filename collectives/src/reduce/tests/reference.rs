@@ -102,7 +102,7 @@ fn encode(datatype: DataType, value: f64) -> Bits {
     let exponent = ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(lowest);
     let units = (value.abs() / 2f64.powi(exponent - fraction)) as Bits;
     // A normal number's units include the hidden bit, which adds one to the exponent field.
-    sign | (((exponent - lowest) as Bits) << fraction) + units
+    sign | ((((exponent - lowest) as Bits) << fraction) + units)
 }
 
 fn decode(datatype: DataType, bits: Bits) -> f64 {
