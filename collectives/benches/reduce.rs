@@ -20,8 +20,9 @@ fn shape(
 ) {
     let mut group = criterion.benchmark_group(name);
     for bytes in SIZES {
-        let inputs = vec![vec![0u8; bytes]; k];
-        let mut outputs = vec![vec![0u8; bytes]; m];
+        // written, so that they are memory and not the one page of zeros
+        let inputs = vec![vec![1u8; bytes]; k];
+        let mut outputs = vec![vec![1u8; bytes]; m];
         let sources: Vec<_> = inputs.iter().map(|input| Source { start: input.as_ptr(), raw: true }).collect();
         let destinations: Vec<_> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
         let kernel = Kernel::select(datatype, op, 2);

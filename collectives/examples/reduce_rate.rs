@@ -66,7 +66,7 @@ fn slowest(shape: &Shape, bytes: usize, threads: usize) -> f64 {
 
 /// The best of a few repetitions: what the machine can do.
 fn rate(shape: &Shape, bytes: usize, start: &Barrier) -> f64 {
-    let inputs: Vec<Vec<u8>> = (0..shape.sources).map(|_| vec![0; bytes]).collect();
+    let inputs: Vec<Vec<u8>> = (0..shape.sources).map(|_| vec![1; bytes]).collect();
     let mut outputs: Vec<Vec<u8>> = (0..shape.destinations).map(|_| vec![1; bytes]).collect();
     let kernel = Kernel::select(shape.datatype, shape.op, 2);
     let sources: Vec<Source> = inputs.iter().map(|input| Source { start: input.as_ptr(), raw: true }).collect();
