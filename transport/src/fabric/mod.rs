@@ -323,6 +323,12 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// Make progress and append what happened, at most to the capacity of `events` (which therefore never reallocates).
     fn poll(&mut self, now: Time, events: &mut Vec<Event>);
 
+    /// Whether everything accepted goes on by itself, without further polls: the caller may turn to other things.
+    /// Backends whose data moves only while they are polled say when that is so.
+    fn is_drained(&self) -> bool {
+        true
+    }
+
     /// First half of sleeping: from here on whoever brings something for us rings our doorbell.
     /// Check everything once more after this, then [`Fabric::sleep`] or [`Fabric::disarm`].
     fn arm(&mut self);

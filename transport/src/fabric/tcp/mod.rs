@@ -390,6 +390,11 @@ impl Fabric for Tcp {
         events.extend(self.events.drain(..room.min(self.events.len())));
     }
 
+    fn is_drained(&self) -> bool {
+        let drained = |id: &u32| !matches!(&self.links[*id as usize], Slot::Up(link) if !link.is_drained());
+        self.up.iter().all(drained)
+    }
+
     fn arm(&mut self) {
         self.poller.doorbell().arm();
         self.polls = LOOK_POLLS;

@@ -215,6 +215,11 @@ impl<S: Stream> Link<S> {
             || (0..self.lanes.len()).any(|lane| self.lanes[lane].inbound.readable && !self.is_held(lane))
     }
 
+    /// Whether everything to be sent is in the kernel's hands.
+    pub(super) fn is_drained(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.outbound.is_empty())
+    }
+
     /// An event of socket `lane`: it may have become readable.
     pub(super) fn wake(&mut self, lane: usize) {
         if let Some(lane) = self.lanes.get_mut(lane) {

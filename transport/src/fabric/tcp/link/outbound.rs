@@ -138,7 +138,7 @@ impl Outbound {
         self.flights.front().is_none_or(|flight| flight.written == 0)
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.answers.is_empty() && self.flights.is_empty()
     }
 
