@@ -1,6 +1,7 @@
 //! Collectives as verified plans, executed over [`vervain_transport`]: the upper half of vervain.
 
 pub mod bootstrap;
+mod buffer;
 pub mod call;
 pub mod communicator;
 pub mod control;
@@ -10,6 +11,9 @@ pub mod plan;
 pub mod reduce;
 mod types;
 
-pub use communicator::{Aborter, Buffer, Call, Communicator, Config, Progress, Protocol};
+pub use buffer::Buffer;
+pub use communicator::{
+    Aborter, Call, Communicator, Config, Elements, ElementsMut, Group, Joining, Progress, Protocol,
+};
 pub use types::{Collective, DataType, Element, ReduceOp};
 pub use vervain_transport::{Error, Kind, Rank, Result};

@@ -1,0 +1,223 @@
+//! From a call to an operation: check it, choose how, cut it, and remember the result for the next call of the same shape.
+
+use std::sync::Arc;
+
+use vervain_transport::{Kind, Rank, Result};
+
+use super::{Call, Protocol};
+use crate::buffer::{self, Memory};
+use crate::call::Descriptor;
+use crate::executor::{Binding, EnterRecord, FOREIGN, Geometry, Operation, Task, payload};
+use crate::plan::{Buffer, Place, Program, Step};
+use crate::reduce::{Kernel, Write};
+use crate::{Collective, DataType, ReduceOp};
+
+/// Messages larger than this are written past the caches: nobody reads them before they are evicted.
+const STREAM_LEAST: usize = 8 << 20;
+
+/// What makes two calls alike: they share everything but addresses and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What is done.
+    pub collective: Collective,
+    /// Element type.
+    pub datatype: DataType,
+    /// How elements are combined.
+    pub op: Option<ReduceOp>,
+    /// The root.
+    pub root: Option<Rank>,
+    /// Elements per block.
+    pub count: usize,
+    /// In registered buffers.
+    pub registered: bool,
+    /// Hash of a custom plan, or 0.
+    pub plan: u64,
+}
+
+impl Shape {
+    /// The shape of a valid call.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if root or operation are missing or out of range, `SizeOverflow` if a buffer would not fit the address space.
+    pub fn of(call: &Call, ranks: u32) -> Result<Self> {
+        let rooted = matches!(call.collective, Collective::Broadcast | Collective::Reduce);
+        let reducing =
+            matches!(call.collective, Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter);
+        if rooted && call.root.is_none_or(|root| root.get() >= ranks) || reducing && call.op.is_none() {
+            return Err(Kind::InvalidArgument.into());
+        }
+        let bytes = call.count.checked_mul(call.datatype.bytes()).and_then(|block| block.checked_mul(ranks as usize));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            return Err(Kind::SizeOverflow.into());
+        }
+        Ok(Self {
+            collective: call.collective,
+            datatype: call.datatype,
+            op: call.op.filter(|_| reducing),
+            root: call.root.filter(|_| rooted),
+            count: call.count,
+            registered: call.registered,
+            plan: 0,
+        })
+    }
+
+    /// Bytes of one block.
+    pub fn block(&self) -> usize {
+        self.count * self.datatype.bytes()
+    }
+}
+
+/// The two buffers of a call, and whose they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// What the caller gives.
+    pub input: Memory,
+    /// What the caller gets.
+    pub output: Memory,
+}
+
+impl Buffers {
+    /// The buffers of a call of this shape.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a buffer that this rank needs is null.
+    ///
+    /// # Safety
+    /// As for [`super::Communicator::call`].
+    pub fn of(call: &Call, shape: &Shape, rank: Rank, ranks: u32) -> Result<Self> {
+        let bytes = |buffer| shape.collective.blocks(buffer, ranks) as usize * shape.block();
+        let is_root = shape.root == Some(rank);
+        let has_input = shape.collective != Collective::Broadcast || is_root;
+        let has_output = shape.collective != Collective::Reduce || is_root;
+        let input = Memory::of_call(call.input, if has_input { bytes(Buffer::Input) } else { 0 });
+        let output = Memory::of_call(call.output, if has_output { bytes(Buffer::Output) } else { 0 });
+        match (input, output) {
+            (Some(input), Some(output)) => Ok(Self { input, output }),
+            _ => Err(Kind::InvalidArgument.into()),
+        }
+    }
+}
+
+/// An operation that can run again and again.
+#[derive(Debug)]
+pub struct Prepared {
+    /// For calls of this shape.
+    pub shape: Shape,
+    /// The tasks.
+    pub operation: Operation,
+    /// What ranks compare, but for the number.
+    pub descriptor: Descriptor,
+    /// Peers' plain memory is read: the output must be a span of the fabric.
+    pub pulls: bool,
+    _scratch: Box<[u64]>,
+}
+
+impl Prepared {
+    /// Cut a call into the rounds of `program`.
+    pub fn new(
+        shape: Shape,
+        program: &Arc<Program>,
+        plan: u64,
+        protocol: Protocol,
+        buffers: Buffers,
+        pulls: bool,
+    ) -> Self {
+        let by_message = steps(program).any(|step| {
+            matches!(step, Step::Move { sources, destinations, .. }
+                if sources.iter().chain(destinations).any(|place| matches!(place, Place::Connection { .. })))
+        });
+        let limit = by_message.then(|| payload(protocol));
+        let geometry = Geometry::new(program, shape.block(), limit);
+        let element = shape.datatype.bytes();
+        let descriptor = Descriptor {
+            operation: 0,
+            collective: shape.collective,
+            count: shape.count as u64,
+            datatype: shape.datatype,
+            op: shape.op,
+            root: shape.root,
+            registered: shape.registered,
+            tuning: plan ^ (protocol as u64 + 1) << 32,
+        };
+        let scaled = shape.op == Some(ReduceOp::Avg) && shape.datatype.is_float() && program.ranks > 1;
+        let (owned, scratch) = buffer::owned(program.scratch as usize * geometry.longest());
+        let binding = Binding {
+            hash: 0,
+            scratch,
+            input: buffers.input,
+            output: buffers.output,
+            output_region: None,
+            record: EnterRecord::default(),
+            element,
+            kernel: Kernel::select(shape.datatype, shape.op, program.ranks),
+            scaled,
+            geometry,
+            protocol,
+            write: if shape.block() >= STREAM_LEAST { Write::Streaming } else { Write::Cached },
+        };
+        let mut operation = Operation::new();
+        for lane in 0..program.lanes.len() {
+            let task = Task::new(0, Arc::clone(program), lane, binding.clone());
+            operation.push(task, descriptor, None, 0, &peers(program, lane));
+        }
+        Self { shape, operation, descriptor, pulls, _scratch: owned }
+    }
+
+    /// Make it ready to run as operation `number`.
+    pub fn bind(
+        &mut self,
+        number: u64,
+        buffers: Buffers,
+        record: EnterRecord,
+        output_region: Option<vervain_transport::fabric::RegionId>,
+    ) {
+        let descriptor = Descriptor { operation: number, ..self.descriptor };
+        let hash = descriptor.hash();
+        self.operation.restart(descriptor, |binding| {
+            binding.hash = hash;
+            binding.input = buffers.input;
+            binding.output = buffers.output;
+            binding.output_region = output_region;
+            binding.record = EnterRecord { hash, ..record };
+        });
+    }
+}
+
+/// A record of buffers that are not registered.
+pub fn foreign(buffers: &Buffers) -> EnterRecord {
+    EnterRecord {
+        hash: 0,
+        input_region: FOREIGN,
+        output_region: FOREIGN,
+        input: buffers.input.address(),
+        output: buffers.output.address(),
+    }
+}
+
+fn steps(program: &Program) -> impl Iterator<Item = &Step> {
+    program.lanes.iter().flatten()
+}
+
+/// Whom a lane talks to.
+fn peers(program: &Program, lane: usize) -> Vec<Rank> {
+    let mut peers = Vec::new();
+    let mut add = |peer: Rank| {
+        if peer != program.rank && !peers.contains(&peer) {
+            peers.push(peer);
+        }
+    };
+    for step in &program.lanes[lane] {
+        match step {
+            Step::Enter | Step::Leave => (0..program.ranks).map(Rank::new).for_each(&mut add),
+            Step::Signal { peer } | Step::Wait { peer } => add(*peer),
+            Step::Move { sources, destinations, .. } => {
+                for place in sources.iter().chain(destinations) {
+                    if let Place::Connection { peer } = *place {
+                        add(peer);
+                    }
+                }
+            }
+        }
+    }
+    peers
+}

@@ -1,0 +1,110 @@
+//! Which algorithm and protocol a call uses: by size, with thresholds measured on the machines in docs/performance.md.
+//!
+//! Every input is the same on all ranks, so all ranks choose the same; what was chosen is part of the descriptor that they
+//! compare. `Config::algorithm` and `Config::protocol` override it.
+
+use vervain_transport::fabric::Backend;
+use vervain_transport::{Kind, Result};
+
+use super::Protocol;
+use crate::Collective;
+use crate::plan::{Algorithm, Needs};
+
+/// What the choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// What is done.
+    pub collective: Collective,
+    /// Bytes of one block.
+    pub block: usize,
+    /// How many ranks.
+    pub ranks: u32,
+    /// Over what.
+    pub backend: Option<Backend>,
+    /// The buffers are registered and peers' registrations are mapped.
+    pub mapped: bool,
+    /// Every rank can read every other's plain memory; `None` if that has not been found out yet.
+    pub pull: Option<bool>,
+}
+
+/// What a call uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The plan.
+    pub algorithm: Algorithm,
+    /// How its messages travel.
+    pub protocol: Protocol,
+}
+
+/// Payload up to which one line beats several: the whole LL message is one cache line.
+const LL_MOST: usize = 24;
+/// Bytes up to which lines beat a slot and a counter.
+const LL128_MOST: usize = 4 << 10;
+/// Bytes that a rank may send in one shot before two shots are faster.
+const ONE_SHOT_MOST: usize = 8 << 10;
+/// Registered buffers are touched directly from here on.
+const DIRECT_LEAST: usize = 2 << 10;
+/// Plain buffers are pulled from here on: one copy by the kernel instead of two by us.
+const PULL_LEAST: usize = 2 << 20;
+
+impl Situation {
+    /// Whether the choice needs [`Situation::pull`] to be known.
+    pub fn asks_for_pull(&self) -> bool {
+        self.pull.is_none() && self.backend == Some(Backend::Shm) && !self.mapped && self.block >= PULL_LEAST
+    }
+
+    /// The choice.
+    pub fn choose(&self) -> Choice {
+        let algorithm = self.algorithm();
+        Choice { algorithm, protocol: protocol(self.backend, self.message(algorithm)) }
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        let reducing = matches!(self.collective, Collective::AllReduce);
+        if self.mapped && self.block >= DIRECT_LEAST {
+            return Algorithm::Direct;
+        }
+        if self.pull == Some(true) && self.block >= PULL_LEAST {
+            return Algorithm::Pull;
+        }
+        let others = self.ranks.saturating_sub(1) as usize;
+        if reducing && self.block.saturating_mul(others) > ONE_SHOT_MOST {
+            return Algorithm::TwoShot;
+        }
+        Algorithm::OneShot
+    }
+
+    /// Bytes of the longest message, if one round does it.
+    fn message(&self, algorithm: Algorithm) -> usize {
+        match algorithm {
+            Algorithm::TwoShot | Algorithm::Ring => self.block.div_ceil(self.ranks.max(1) as usize),
+            _ => self.block,
+        }
+    }
+
+    /// The choice if the algorithm is given.
+    ///
+    /// # Errors
+    /// `Unsupported` if the ranks' memory does not allow it; whether there is such a plan shows when it is made.
+    pub fn with_algorithm(&self, algorithm: Algorithm) -> Result<Choice> {
+        let allowed = match algorithm.needs() {
+            Needs::Connections => true,
+            Needs::MappedPeers => self.mapped,
+            Needs::ReadablePeers => self.mapped || self.pull == Some(true),
+        };
+        if !allowed {
+            return Err(Kind::Unsupported.into());
+        }
+        Ok(Choice { algorithm, protocol: protocol(self.backend, self.message(algorithm)) })
+    }
+}
+
+/// The protocol for messages of this size.
+pub fn protocol(backend: Option<Backend>, message: usize) -> Protocol {
+    match backend {
+        Some(Backend::Tcp) => Protocol::Simple,
+        _ if message <= LL_MOST => Protocol::Ll,
+        _ if message <= LL128_MOST => Protocol::Ll128,
+        _ => Protocol::Simple,
+    }
+}

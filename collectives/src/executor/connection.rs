@@ -1,0 +1,390 @@
+//! One lane between two ranks: slots at the receiver, credits at the sender.
+//!
+//! Both sides give each other an *inbox*: a region that the other one stores into. It holds the control words of the lane and
+//! the receive slots of all three protocols. Where the fabric maps the peer's inbox we store into it directly; elsewhere we store
+//! into a *mirror* of equal layout and post the changed range. The receiving code is the same: it only ever reads its inbox.
+
+use std::collections::VecDeque;
+
+use vervain_transport::fabric::{Doorbell, Fabric, INLINE, LinkId, Op, RegionId, RemoteId, Span, Target};
+use vervain_transport::proto::window::{Receiver, Sender, Slot};
+use vervain_transport::wire::connection::{Areas, Extent, Layout};
+use vervain_transport::wire::simple::{self, Record};
+use vervain_transport::wire::{LINE, ll, ll128};
+use vervain_transport::{Error, Kind, Rank, Result};
+
+use crate::buffer::Memory;
+use crate::communicator::Protocol;
+
+/// Where things lie in an inbox. Every word that one side writes has a 128-byte line of its own.
+mod at {
+    /// Enter records, one per parity.
+    pub const ENTER: usize = 0;
+    /// Counter of signals.
+    pub const SIGNAL: usize = 256;
+    /// Counter of leaves.
+    pub const LEAVE: usize = 384;
+    /// Counters of consumed messages of our sends, one line per protocol.
+    pub const HEAD: usize = 512;
+    /// Slots.
+    pub const SLOTS: usize = 1024;
+}
+
+/// Payload of a slot, by protocol, and how many there are.
+pub const SLOTS: u32 = 8;
+const LL_PAYLOAD: usize = 4 << 10;
+const LL128_PAYLOAD: usize = 8 << 10;
+const SIMPLE_PAYLOAD: usize = 64 << 10;
+
+/// Most bytes of one message.
+pub const fn payload(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::Ll => LL_PAYLOAD,
+        Protocol::Ll128 => LL128_PAYLOAD,
+        Protocol::Simple => SIMPLE_PAYLOAD,
+    }
+}
+
+/// Where a rank's buffers are in one operation, as it tells its peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnterRecord {
+    /// Hash of the operation.
+    pub hash: u64,
+    /// Registration of the input, or [`FOREIGN`].
+    pub input_region: u32,
+    /// Registration of the output, or [`FOREIGN`].
+    pub output_region: u32,
+    /// Offset in the registration, or virtual address.
+    pub input: u64,
+    /// Offset in the registration, or virtual address.
+    pub output: u64,
+}
+
+/// Not in a registration: the offset is a virtual address.
+pub const FOREIGN: u32 = u32::MAX;
+
+/// The areas that both ends use.
+fn areas() -> Areas {
+    let layout = Layout {
+        slots: SLOTS,
+        ll_bytes: LL_PAYLOAD as u64,
+        ll128_bytes: LL128_PAYLOAD as u64,
+        simple_bytes: SIMPLE_PAYLOAD as u64,
+    };
+    layout.areas().expect("constant sizes do not overflow")
+}
+
+/// Size of an inbox in bytes.
+pub fn inbox_bytes() -> usize {
+    at::SLOTS + areas().total() as usize
+}
+
+/// Set the counters of a fresh inbox to the step at which its connection starts.
+pub fn prepare_inbox(inbox: Memory, start: u64) {
+    for protocol in 0..3 {
+        inbox.store(at::HEAD + 128 * protocol, start);
+    }
+    inbox.store(at::SLOTS + areas().tail().offset as usize, start);
+}
+
+/// How our stores reach the peer where its inbox is not mapped.
+#[derive(Debug)]
+struct Posted {
+    link: LinkId,
+    mirror: RegionId,
+    remote: RemoteId,
+    /// Not yet accepted by the fabric, in order.
+    backlog: VecDeque<Op>,
+}
+
+/// Both directions of one lane to one peer.
+#[derive(Debug)]
+pub struct Connection {
+    peer: Rank,
+    inbox: Memory,
+    outbox: Memory,
+    posted: Option<Posted>,
+    doorbell: Option<Doorbell>,
+    areas: Areas,
+    senders: [Sender; 3],
+    receivers: [Receiver; 3],
+    /// Counters of ours at the peer, and of the peer as far as we used them up.
+    entered: (u64, u64),
+    signalled: (u64, u64),
+    left: (u64, u64),
+}
+
+impl Connection {
+    /// Both inboxes are known. `start` is the first step of every counter, 0 but in tests of wrap-around.
+    pub fn new(peer: Rank, inbox: Memory, outbox: Memory, doorbell: Option<Doorbell>, start: u64) -> Self {
+        Self {
+            peer,
+            inbox,
+            outbox,
+            posted: None,
+            doorbell,
+            areas: areas(),
+            senders: core::array::from_fn(|_| Sender::new(SLOTS, start)),
+            receivers: core::array::from_fn(|_| Receiver::new(SLOTS, start)),
+            entered: (0, 0),
+            signalled: (0, 0),
+            left: (0, 0),
+        }
+    }
+
+    /// The outbox is a mirror whose changes go to `remote`.
+    pub fn through(mut self, link: LinkId, mirror: RegionId, remote: RemoteId) -> Self {
+        self.posted = Some(Posted { link, mirror, remote, backlog: VecDeque::with_capacity(8 * SLOTS as usize) });
+        self
+    }
+
+    /// The other end.
+    pub fn peer(&self) -> Rank {
+        self.peer
+    }
+
+    /// The slot for the next message, if the peer has room.
+    #[inline]
+    pub fn free_slot(&mut self, protocol: Protocol) -> Result<Option<Slot>> {
+        let sender = &mut self.senders[protocol as usize];
+        if let Some(slot) = sender.slot() {
+            return Ok(Some(slot));
+        }
+        let head = self.inbox.load(at::HEAD + 128 * protocol as usize);
+        sender.on_credit(head).map_err(|kind| Error::new(kind).with_rank(self.peer))?;
+        Ok(sender.slot())
+    }
+
+    /// Memory of a free Simple slot, to be filled before [`Connection::send_filled`].
+    #[inline]
+    pub fn slot_memory(&self, slot: Slot, bytes: usize) -> Memory {
+        area(self.outbox, self.areas.simple(slot.index)).slice(0, bytes)
+    }
+
+    /// Send `source` by lines.
+    #[inline]
+    pub fn send_lines(&mut self, protocol: Protocol, slot: Slot, header: u64, source: Memory) {
+        let (extent, bytes) = match protocol {
+            Protocol::Ll => self.send_ll(slot, header, source),
+            Protocol::Ll128 => {
+                let extent = self.areas.ll128(slot.index);
+                area(self.outbox, extent).pack_ll128(header, source, ll128::flag(slot.step));
+                (extent, ll128::lines(source.bytes()) * LINE)
+            }
+            Protocol::Simple => unreachable!("Simple messages are filled in place"),
+        };
+        self.senders[protocol as usize].on_sent();
+        self.post_range(at::SLOTS + extent.offset as usize, bytes);
+    }
+
+    #[inline]
+    fn send_ll(&mut self, slot: Slot, header: u64, source: Memory) -> (Extent, usize) {
+        let extent = self.areas.ll(slot.index);
+        let memory = area(self.outbox, extent);
+        memory.pack_ll(header, source, ll::flag(slot.step));
+        if !ll::clean_due(slot.step, SLOTS) {
+            return (extent, ll::lines(source.bytes()) * ll::LL_LINE);
+        }
+        ll::clean(&memory.words(), source.bytes(), ll::flag(slot.step));
+        (extent, extent.bytes as usize)
+    }
+
+    /// The Simple slot is filled with `bytes` bytes: let the peer see it.
+    #[inline]
+    pub fn send_filled(&mut self, slot: Slot, header: u64, bytes: usize) {
+        let (records, tail) = (self.areas.records(), self.areas.tail());
+        self.post_range(at::SLOTS + self.areas.simple(slot.index).offset as usize, bytes);
+        area(self.outbox, records).write_record(slot.index, Record { header, bytes: bytes as u64 });
+        let record = at::SLOTS + records.offset as usize + slot.index as usize * simple::RECORD;
+        self.post_small(record, simple::RECORD);
+        simple::publish(&area(self.outbox, tail).words(), slot.step.wrapping_add(1));
+        self.post_small(at::SLOTS + tail.offset as usize, 8);
+        self.senders[Protocol::Simple as usize].on_sent();
+    }
+
+    /// The header of the next message, once it has begun to arrive.
+    #[inline]
+    pub fn header(&self, protocol: Protocol) -> Result<Option<u64>> {
+        let slot = self.receivers[protocol as usize].slot();
+        match protocol {
+            Protocol::Ll => Ok(ll::header(&self.ll_slot(slot).words(), ll::flag(slot.step))),
+            Protocol::Ll128 => Ok(ll128::header(&self.ll128_slot(slot).words(), ll128::flag(slot.step))),
+            Protocol::Simple => {
+                let tail = simple::observe(&area(self.inbox, self.areas.tail()).words());
+                match tail.wrapping_sub(slot.step) {
+                    0 => Ok(None),
+                    ahead if ahead <= u64::from(SLOTS) => Ok(Some(self.record(slot).header)),
+                    _ => Err(self.corrupt()),
+                }
+            }
+        }
+    }
+
+    /// The payload of the next Simple message, in its slot. Only after [`Connection::header`] gave its header.
+    #[inline]
+    pub fn payload(&self, bytes: usize) -> Result<Memory> {
+        let slot = self.receivers[Protocol::Simple as usize].slot();
+        if self.record(slot).bytes != bytes as u64 {
+            return Err(self.corrupt());
+        }
+        Ok(area(self.inbox, self.areas.simple(slot.index)).slice(0, bytes))
+    }
+
+    /// Copy the lines of the next message that are there, from line `from` on; true when all are.
+    #[inline]
+    pub fn unpack(&self, protocol: Protocol, target: Memory, from: &mut usize) -> bool {
+        let slot = self.receivers[protocol as usize].slot();
+        match protocol {
+            Protocol::Ll => {
+                *from = self.ll_slot(slot).unpack_ll(target, ll::flag(slot.step), *from);
+                *from == ll::lines(target.bytes())
+            }
+            Protocol::Ll128 => {
+                *from = self.ll128_slot(slot).unpack_ll128(target, ll128::flag(slot.step), *from);
+                *from == ll128::lines(target.bytes())
+            }
+            Protocol::Simple => unreachable!("Simple messages are read in place"),
+        }
+    }
+
+    /// The next message has been used up: its slot may be filled again.
+    #[inline]
+    pub fn consume(&mut self, protocol: Protocol) {
+        if let Some(head) = self.receivers[protocol as usize].on_consumed() {
+            let at = at::HEAD + 128 * protocol as usize;
+            self.outbox.store(at, head);
+            self.post_small(at, 8);
+            self.ring();
+        }
+    }
+
+    /// Tell the peer where our buffers are.
+    pub fn enter(&mut self, record: &EnterRecord) {
+        self.entered.0 += 1;
+        let at = at::ENTER + 128 * (self.entered.0 % 2) as usize;
+        let regions = u64::from(record.input_region) | u64::from(record.output_region) << 32;
+        for (index, word) in [record.hash, record.input, record.output, regions].into_iter().enumerate() {
+            self.outbox.store(at + 8 + 8 * index, word);
+        }
+        self.outbox.store(at, self.entered.0);
+        self.post_small(at, 40);
+        self.ring();
+    }
+
+    /// Where the peer's buffers are in its next operation, once it told. Does not use the record up: see [`Connection::entered`].
+    pub fn peer_record(&self) -> Result<Option<EnterRecord>> {
+        let next = self.entered.1 + 1;
+        let at = at::ENTER + 128 * (next % 2) as usize;
+        let number = self.inbox.load(at);
+        if number != next {
+            let old = number == 0 || number + 2 == next;
+            return if old { Ok(None) } else { Err(self.corrupt()) };
+        }
+        let word = |index: usize| self.inbox.load(at + 8 + 8 * index);
+        let regions = word(3);
+        let (input_region, output_region) = (regions as u32, (regions >> 32) as u32);
+        Ok(Some(EnterRecord { hash: word(0), input: word(1), output: word(2), input_region, output_region }))
+    }
+
+    /// The peer's record has been used up.
+    pub fn entered(&mut self) {
+        self.entered.1 += 1;
+    }
+
+    /// Tell the peer that we touch its buffers no more.
+    pub fn leave(&mut self) {
+        self.left.0 += 1;
+        self.raise(at::LEAVE, self.left.0);
+    }
+
+    /// Whether the peer told us so; uses the notice up.
+    pub fn peer_left(&mut self) -> bool {
+        let seen = self.inbox.load(at::LEAVE) > self.left.1;
+        self.left.1 += u64::from(seen);
+        seen
+    }
+
+    /// Raise our counter at the peer.
+    pub fn signal(&mut self) {
+        self.signalled.0 += 1;
+        self.raise(at::SIGNAL, self.signalled.0);
+    }
+
+    /// Whether the peer signalled once more; uses the signal up.
+    pub fn signalled(&mut self) -> bool {
+        let seen = self.inbox.load(at::SIGNAL) > self.signalled.1;
+        self.signalled.1 += u64::from(seen);
+        seen
+    }
+
+    /// Wake the peer if it sleeps.
+    #[inline]
+    pub fn ring(&self) {
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
+        }
+    }
+
+    /// Hand what is due to the fabric. True if nothing is left to hand over.
+    pub fn flush(&mut self, fabric: &mut dyn Fabric) -> Result<bool> {
+        let Some(posted) = &mut self.posted else { return Ok(true) };
+        while !posted.backlog.is_empty() {
+            let accepted = fabric.post(posted.link, posted.backlog.make_contiguous())?;
+            if accepted == 0 {
+                return Ok(false);
+            }
+            posted.backlog.drain(..accepted);
+        }
+        Ok(true)
+    }
+
+    fn raise(&mut self, at: usize, value: u64) {
+        self.outbox.store(at, value);
+        self.post_small(at, 8);
+        self.ring();
+    }
+
+    #[inline]
+    fn post_range(&mut self, offset: usize, bytes: usize) {
+        let Some(posted) = &mut self.posted else { return };
+        if bytes > 0 {
+            let local = Span { region: posted.mirror, offset: offset as u64, bytes: bytes as u64 };
+            let target = Target { remote: posted.remote, offset: offset as u64 };
+            posted.backlog.push_back(Op::Write { token: 0, local, target, immediate: None });
+        }
+    }
+
+    #[inline]
+    fn post_small(&mut self, offset: usize, bytes: usize) {
+        let Some(posted) = &mut self.posted else { return };
+        let mut data = [0; INLINE];
+        self.outbox.slice(offset, bytes).copy_to(&mut data[..bytes]);
+        let target = Target { remote: posted.remote, offset: offset as u64 };
+        posted.backlog.push_back(Op::WriteInline { token: 0, data, bytes: bytes as u8, target, immediate: None });
+    }
+
+    #[inline]
+    fn ll_slot(&self, slot: Slot) -> Memory {
+        area(self.inbox, self.areas.ll(slot.index))
+    }
+
+    #[inline]
+    fn ll128_slot(&self, slot: Slot) -> Memory {
+        area(self.inbox, self.areas.ll128(slot.index))
+    }
+
+    #[inline]
+    fn record(&self, slot: Slot) -> Record {
+        area(self.inbox, self.areas.records()).read_record(slot.index)
+    }
+
+    fn corrupt(&self) -> Error {
+        Error::new(Kind::Corrupt).with_rank(self.peer)
+    }
+}
+
+/// An area of an inbox.
+#[inline]
+fn area(inbox: Memory, extent: Extent) -> Memory {
+    inbox.slice(at::SLOTS + extent.offset as usize, extent.bytes as usize)
+}

@@ -1,0 +1,669 @@
+//! One lane of one operation on its way: a program counter, and what its present step has reached.
+
+use std::sync::Arc;
+
+use vervain_transport::fabric::{RegionId, Span, Target};
+use vervain_transport::{Error, Kind, Rank, Result};
+
+use super::connection::{Connection, EnterRecord, FOREIGN};
+use super::geometry::Geometry;
+use super::links::Links;
+use super::staging::Staging;
+use crate::buffer::{Memory, Reduction};
+use crate::communicator::Protocol;
+use crate::plan::{Buffer, Place, Program, Step};
+use crate::reduce::{Kernel, Write};
+
+/// What an operation works on: everything that its tasks share.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// Hash of the call's descriptor.
+    pub hash: u64,
+    /// What the caller gives.
+    pub input: Memory,
+    /// What the caller gets.
+    pub output: Memory,
+    /// Spans of `output`, if peers' plain memory is read straight into it.
+    pub output_region: Option<RegionId>,
+    /// The executor's own memory for this call.
+    pub scratch: Memory,
+    /// What we tell peers at `Enter`.
+    pub record: EnterRecord,
+    /// Size of an element.
+    pub element: usize,
+    /// How elements are combined.
+    pub kernel: Kernel,
+    /// Contributions are scaled as they are read (float average).
+    pub scaled: bool,
+    /// How the message is cut.
+    pub geometry: Geometry,
+    /// How messages travel.
+    pub protocol: Protocol,
+    /// How results are written that nobody reads soon.
+    pub write: Write,
+}
+
+/// How far a step got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// Everything is done.
+    Done,
+    /// Something happened; there is more.
+    Moved,
+    /// Nothing can happen until a peer does something.
+    Stuck,
+}
+
+/// Whom a stuck task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Who must act.
+    pub peer: Rank,
+    /// What it owes us.
+    pub what: &'static str,
+}
+
+/// Bytes of one piece of a Move between directly reachable buffers: bounds how long a step runs.
+const PIECE: usize = 1 << 20;
+
+/// What the steps of a task need besides the task.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// Connections to the peers.
+    pub links: Option<&'a mut Links>,
+    /// Memory between unpacking and reducing.
+    pub staging: &'a Staging,
+    /// Operands of the kernel call.
+    pub reduction: &'a mut Reduction,
+}
+
+impl Context<'_> {
+    fn links(&mut self) -> Result<&mut Links> {
+        self.links.as_deref_mut().ok_or(Error::new(Kind::Bug))
+    }
+
+    #[inline]
+    fn connection(&mut self, lane: usize, peer: Rank) -> Result<&mut Connection> {
+        self.links()?.connection(lane, peer)
+    }
+}
+
+/// One lane of one operation.
+#[derive(Debug)]
+pub struct Task {
+    /// Which lane of the communicator.
+    lane: usize,
+    /// Taken out while it runs.
+    program: Option<Arc<Program>>,
+    rank: Rank,
+    ranks: u32,
+    /// Which lane of the program.
+    steps: usize,
+    binding: Binding,
+    round: usize,
+    counter: usize,
+    /// Bytes of the present Move that are done, if it goes by pieces.
+    cursor: usize,
+    /// Reads of the present piece have been posted.
+    reading: bool,
+    /// Lines of each source of the present Move that have been unpacked; `usize::MAX` when all have.
+    lines: Vec<usize>,
+    /// Where the peers' buffers are, since `Enter`.
+    records: Vec<Option<EnterRecord>>,
+    /// Who has left, since `Leave`; empty before.
+    left: Vec<bool>,
+    waiting: Option<Waiting>,
+}
+
+impl Task {
+    /// A task at its beginning.
+    pub fn new(lane: usize, program: Arc<Program>, steps: usize, binding: Binding) -> Self {
+        let most = program.lanes[steps].iter().map(Step::sources).max().unwrap_or(0);
+        let (rank, ranks) = (program.rank, program.ranks);
+        let direct = if program.is_direct() { ranks as usize } else { 0 };
+        Self {
+            lane,
+            steps,
+            binding,
+            round: 0,
+            counter: 0,
+            cursor: 0,
+            reading: false,
+            lines: vec![0; most],
+            records: vec![None; direct],
+            left: Vec::with_capacity(direct),
+            waiting: None,
+            program: Some(program),
+            rank,
+            ranks,
+        }
+    }
+
+    /// The same lane again, for another call with the same program and geometry.
+    pub fn restart(&mut self, change: impl FnOnce(&mut Binding)) {
+        change(&mut self.binding);
+        (self.round, self.counter, self.cursor, self.reading) = (0, 0, 0, false);
+        self.lines.fill(0);
+        self.left.clear();
+        self.waiting = None;
+    }
+
+    /// What it works on.
+    pub fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// Whom it waits for, if it is stuck.
+    pub fn waiting(&self) -> Option<Waiting> {
+        self.waiting
+    }
+
+    /// Go on until the end, until stuck, or for about [`PIECE`] bytes.
+    pub fn advance(&mut self, cx: &mut Context<'_>) -> Result<Advance> {
+        let program = self.program.take().ok_or(Error::new(Kind::Bug))?;
+        let result = self.run_steps(cx, &program.lanes[self.steps]);
+        self.program = Some(program);
+        result
+    }
+
+    fn run_steps(&mut self, cx: &mut Context<'_>, steps: &[Step]) -> Result<Advance> {
+        let mut moved = false;
+        while self.round < self.binding.geometry.rounds() {
+            let Some(step) = steps.get(self.counter) else {
+                (self.round, self.counter) = (self.round + 1, 0);
+                continue;
+            };
+            match self.step(cx, step)? {
+                Advance::Done => {
+                    self.counter += 1;
+                    moved = true;
+                }
+                Advance::Moved => return Ok(Advance::Moved),
+                Advance::Stuck => return Ok(if moved { Advance::Moved } else { Advance::Stuck }),
+            }
+        }
+        Ok(Advance::Done)
+    }
+
+    #[inline]
+    fn step(&mut self, cx: &mut Context<'_>, step: &Step) -> Result<Advance> {
+        match step {
+            Step::Move { sources, destinations, complete } => self.move_chunk(cx, sources, destinations, *complete),
+            Step::Enter => self.enter(cx),
+            Step::Leave => self.leave(cx),
+            Step::Signal { peer } => {
+                cx.connection(self.lane, *peer)?.signal();
+                Ok(Advance::Done)
+            }
+            Step::Wait { peer } => {
+                let seen = cx.connection(self.lane, *peer)?.signalled();
+                Ok(if seen { Advance::Done } else { self.stuck(*peer, "a signal") })
+            }
+        }
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>) -> Result<Advance> {
+        self.records.fill(None);
+        for peer in self.others() {
+            cx.connection(self.lane, peer)?.enter(&self.binding.record);
+        }
+        Ok(Advance::Done)
+    }
+
+    fn leave(&mut self, cx: &mut Context<'_>) -> Result<Advance> {
+        if self.left.is_empty() {
+            self.left.resize(self.ranks as usize, false);
+            for peer in self.others() {
+                cx.connection(self.lane, peer)?.leave();
+            }
+        }
+        for peer in self.others() {
+            if self.left[peer.index()] {
+                continue;
+            }
+            // Its record is used up even if we did not touch its buffers: it also proves that it is in the same operation.
+            if self.record(cx, peer)?.is_none() || !cx.connection(self.lane, peer)?.peer_left() {
+                return Ok(self.stuck(peer, "it to leave"));
+            }
+            self.left[peer.index()] = true;
+        }
+        self.left.clear();
+        Ok(Advance::Done)
+    }
+
+    /// Where `peer`'s buffers are, once it told.
+    #[inline]
+    fn record(&mut self, cx: &mut Context<'_>, peer: Rank) -> Result<Option<EnterRecord>> {
+        if let Some(record) = self.records[peer.index()] {
+            return Ok(Some(record));
+        }
+        let connection = cx.connection(self.lane, peer)?;
+        let Some(record) = connection.peer_record()? else { return Ok(None) };
+        if record.hash != self.binding.hash {
+            return Err(Error::new(Kind::Mismatch).with_rank(peer));
+        }
+        connection.entered();
+        self.records[peer.index()] = Some(record);
+        Ok(Some(record))
+    }
+
+    fn move_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        sources: &[Place],
+        destinations: &[Place],
+        complete: bool,
+    ) -> Result<Advance> {
+        let mut places = sources.iter().chain(destinations);
+        let by_message = places.clone().any(|place| matches!(place, Place::Connection { .. }));
+        let whole = places.find_map(|place| self.chunk(place)).ok_or(Error::new(Kind::Bug))?.1;
+        let piece = if by_message { whole } else { self.piece(cx, sources, destinations).min(whole - self.cursor) };
+        for place in destinations {
+            if !self.destination_ready(cx, place)? {
+                return Ok(Advance::Stuck);
+            }
+        }
+        if !self.sources_ready(cx, sources, destinations, piece)? {
+            return Ok(Advance::Stuck);
+        }
+        self.run(cx, sources, destinations, piece, complete)?;
+        self.reading = false;
+        self.lines[..sources.len()].fill(0);
+        self.cursor += piece;
+        if self.cursor < whole {
+            return Ok(Advance::Moved);
+        }
+        self.cursor = 0;
+        Ok(if piece < PIECE / 4 { Advance::Done } else { self.next_and_yield() })
+    }
+
+    /// The step is done, but so much was done that the caller should look around.
+    fn next_and_yield(&mut self) -> Advance {
+        self.counter += 1;
+        Advance::Moved
+    }
+
+    /// Bytes of a piece of a Move without messages.
+    fn piece(&self, cx: &mut Context<'_>, sources: &[Place], destinations: &[Place]) -> usize {
+        let pulls = sources.iter().any(|place| matches!(place, Place::Direct { rank, .. } if *rank != self.rank));
+        let straight = self.is_straight(sources, destinations) && self.binding.output_region.is_some();
+        if pulls && !straight && self.pulls_any(cx, sources) { cx.staging.piece(sources.len()) } else { PIECE }
+    }
+
+    /// Whether some source must be pulled into the staging memory.
+    fn pulls_any(&self, cx: &mut Context<'_>, sources: &[Place]) -> bool {
+        sources.iter().any(|place| match *place {
+            Place::Direct { rank, buffer, .. } if rank != self.rank => {
+                self.records[rank.index()].is_none_or(|record| self.view(cx, rank, buffer, &record).is_none())
+            }
+            _ => false,
+        })
+    }
+
+    /// One source as it is, into one buffer of ours: nothing lies between.
+    fn is_straight(&self, sources: &[Place], destinations: &[Place]) -> bool {
+        sources.len() == 1 && !self.is_raw(&sources[0]) && matches!(destinations, [Place::Local { .. }])
+    }
+
+    fn destination_ready(&mut self, cx: &mut Context<'_>, place: &Place) -> Result<bool> {
+        match *place {
+            Place::Local { .. } => Ok(true),
+            Place::Direct { rank, .. } if rank == self.rank => Ok(true),
+            Place::Direct { rank, .. } => {
+                let ready = self.record(cx, rank)?.is_some();
+                Ok(ready || self.not_ready(rank, "it to enter"))
+            }
+            Place::Connection { peer } => {
+                let ready = cx.connection(self.lane, peer)?.free_slot(self.binding.protocol)?.is_some();
+                Ok(ready || self.not_ready(peer, "credits"))
+            }
+        }
+    }
+
+    fn sources_ready(
+        &mut self,
+        cx: &mut Context<'_>,
+        sources: &[Place],
+        destinations: &[Place],
+        piece: usize,
+    ) -> Result<bool> {
+        let mut all = true;
+        let mut pulls = false;
+        for (index, place) in sources.iter().enumerate() {
+            match *place {
+                Place::Local { .. } => {}
+                Place::Direct { rank, .. } if rank == self.rank => {}
+                Place::Direct { rank, buffer, .. } => match self.record(cx, rank)? {
+                    Some(record) => pulls |= self.view(cx, rank, buffer, &record).is_none(),
+                    None => all = self.not_ready(rank, "it to enter"),
+                },
+                Place::Connection { peer } => {
+                    let into = self.unpack_into(cx, index, sources, destinations, piece)?;
+                    all &= self.message_ready(cx, peer, index, into)?;
+                }
+            }
+        }
+        if !all || !pulls {
+            return Ok(all);
+        }
+        self.pulled(cx, sources, destinations, piece)
+    }
+
+    /// Where line messages are unpacked to: straight into the destination, or into the staging memory.
+    fn unpack_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        index: usize,
+        sources: &[Place],
+        destinations: &[Place],
+        bytes: usize,
+    ) -> Result<Memory> {
+        if self.is_straight(sources, destinations) {
+            return self.local(&destinations[0], bytes);
+        }
+        Ok(cx.staging.message(index, bytes))
+    }
+
+    fn message_ready(&mut self, cx: &mut Context<'_>, peer: Rank, index: usize, into: Memory) -> Result<bool> {
+        if self.lines[index] == usize::MAX {
+            return Ok(true);
+        }
+        let (protocol, hash) = (self.binding.protocol, self.binding.hash);
+        let connection = cx.connection(self.lane, peer)?;
+        match connection.header(protocol)? {
+            None => return Ok(self.not_ready(peer, "data")),
+            Some(header) if header != hash => return Err(Error::new(Kind::Mismatch).with_rank(peer)),
+            Some(_) => {}
+        }
+        if protocol != Protocol::Simple && !connection.unpack(protocol, into, &mut self.lines[index]) {
+            return Ok(self.not_ready(peer, "data"));
+        }
+        self.lines[index] = usize::MAX;
+        Ok(true)
+    }
+
+    /// Post the reads of this piece, once, and see whether they are done.
+    fn pulled(
+        &mut self,
+        cx: &mut Context<'_>,
+        sources: &[Place],
+        destinations: &[Place],
+        piece: usize,
+    ) -> Result<bool> {
+        let lane = self.lane;
+        if self.reading {
+            let peer = sources.iter().find_map(|place| self.other(place)).unwrap_or(self.rank);
+            return Ok(!cx.links()?.reading(lane) || self.not_ready(peer, "its memory"));
+        }
+        let first = self.lines.iter().position(|&lines| lines != usize::MAX - 1).unwrap_or(0);
+        for (index, place) in sources.iter().enumerate().skip(first) {
+            if let Some((rank, target)) = self.pull_target(cx, place)? {
+                let local = self.pull_span(cx, index, sources, destinations, piece)?;
+                if !cx.links()?.read(lane, rank, local, target)? {
+                    return Ok(self.not_ready(rank, "room for a read"));
+                }
+            }
+            // Posted: not again when the next one is not accepted.
+            self.lines[index] = usize::MAX - 1;
+        }
+        self.reading = true;
+        Ok(!cx.links()?.reading(lane))
+    }
+
+    fn pull_span(
+        &self,
+        cx: &Context<'_>,
+        index: usize,
+        sources: &[Place],
+        destinations: &[Place],
+        bytes: usize,
+    ) -> Result<Span> {
+        match self.binding.output_region {
+            Some(region) if self.is_straight(sources, destinations) => {
+                let (offset, _) = self.chunk(&destinations[0]).ok_or(Error::new(Kind::Bug))?;
+                Ok(Span { region, offset: (offset + self.cursor) as u64, bytes: bytes as u64 })
+            }
+            _ => Ok(cx.staging.pull_span(index, bytes)),
+        }
+    }
+
+    /// From where `place` is read if it must be pulled.
+    fn pull_target(&self, cx: &mut Context<'_>, place: &Place) -> Result<Option<(Rank, Target)>> {
+        let Place::Direct { rank, buffer, .. } = *place else { return Ok(None) };
+        let Some(record) = self.records.get(rank.index()).copied().flatten() else { return Ok(None) };
+        if rank == self.rank || self.view(cx, rank, buffer, &record).is_some() {
+            return Ok(None);
+        }
+        let (start, _) = self.chunk(place).ok_or(Error::new(Kind::Bug))?;
+        let (region, base) = record.of(buffer);
+        let offset = base.checked_add((start + self.cursor) as u64).ok_or(Error::new(Kind::Corrupt).with_rank(rank))?;
+        let links = cx.links()?;
+        let remote = match region {
+            FOREIGN => links.foreign(rank),
+            index => links.registration(index).and_then(|known| known.parts[rank.index()]).map(|part| part.remote),
+        };
+        let remote = remote.ok_or(Error::new(Kind::Unsupported).with_rank(rank))?;
+        Ok(Some((rank, Target { remote, offset })))
+    }
+
+    /// A peer's whole buffer as mapped here, if it is.
+    fn view(&self, cx: &mut Context<'_>, rank: Rank, buffer: Buffer, record: &EnterRecord) -> Option<Memory> {
+        let (region, offset) = record.of(buffer);
+        if region == FOREIGN {
+            return None;
+        }
+        let part = cx.links.as_deref()?.registration(region)?.parts[rank.index()]?;
+        let view = part.view?;
+        let offset = usize::try_from(offset).ok().filter(|&offset| offset <= view.bytes())?;
+        Some(view.slice(offset, view.bytes() - offset))
+    }
+
+    fn run(
+        &mut self,
+        cx: &mut Context<'_>,
+        sources: &[Place],
+        destinations: &[Place],
+        piece: usize,
+        complete: bool,
+    ) -> Result<()> {
+        let by_lines = self.binding.protocol != Protocol::Simple;
+        let straight = self.is_straight(sources, destinations);
+        let already = straight && (self.reading || (by_lines && matches!(sources[0], Place::Connection { .. })));
+        let forward = by_lines && sources.len() == 1 && !self.is_raw(&sources[0]) && all_connections(destinations);
+        if !already {
+            let result = if forward {
+                self.source(cx, 0, &sources[0], piece)?
+            } else {
+                self.reduce(cx, sources, destinations, piece, complete)?
+            };
+            self.send(cx, destinations, piece, result)?;
+        }
+        for place in sources {
+            if let Place::Connection { peer } = *place {
+                cx.connection(self.lane, peer)?.consume(self.binding.protocol);
+            }
+        }
+        Ok(())
+    }
+
+    /// Run the kernel. Returns where the result lies for line messages.
+    fn reduce(
+        &mut self,
+        cx: &mut Context<'_>,
+        sources: &[Place],
+        destinations: &[Place],
+        piece: usize,
+        complete: bool,
+    ) -> Result<Memory> {
+        cx.reduction.begin(piece);
+        for (index, place) in sources.iter().enumerate() {
+            let memory = self.source(cx, index, place, piece)?;
+            let raw = self.is_raw(place);
+            cx.reduction.source(memory, raw);
+        }
+        let by_lines = self.binding.protocol != Protocol::Simple;
+        let mut result = None;
+        let mut messages = false;
+        for place in destinations {
+            let memory = match *place {
+                Place::Connection { .. } if by_lines => {
+                    messages = true;
+                    continue;
+                }
+                Place::Connection { peer } => {
+                    messages = true;
+                    let connection = cx.connection(self.lane, peer)?;
+                    let slot = connection.free_slot(self.binding.protocol)?.ok_or(Error::new(Kind::Bug))?;
+                    connection.slot_memory(slot, piece)
+                }
+                Place::Direct { rank, buffer, .. } if rank != self.rank => {
+                    let record = self.records[rank.index()].ok_or(Error::new(Kind::Bug))?;
+                    let view = self.view(cx, rank, buffer, &record);
+                    let view = view.ok_or(Error::new(Kind::Unsupported).with_rank(rank))?;
+                    self.within(view, place, piece).ok_or(Error::new(Kind::Corrupt).with_rank(rank))?
+                }
+                _ => {
+                    let memory = self.local(place, piece)?;
+                    result = Some(memory);
+                    memory
+                }
+            };
+            cx.reduction.destination(memory);
+        }
+        let result = match result {
+            Some(memory) => memory,
+            None if by_lines && messages => {
+                let memory = cx.staging.result(piece);
+                cx.reduction.destination(memory);
+                memory
+            }
+            None => Memory::EMPTY,
+        };
+        let write = if messages { Write::Cached } else { self.binding.write };
+        if piece > 0 {
+            cx.reduction.run(&self.binding.kernel, self.binding.element, complete, write);
+        }
+        Ok(result)
+    }
+
+    /// Publish the messages of a Move: filled slots, or the lines of `result`.
+    fn send(&mut self, cx: &mut Context<'_>, destinations: &[Place], piece: usize, result: Memory) -> Result<()> {
+        let (protocol, hash) = (self.binding.protocol, self.binding.hash);
+        for place in destinations {
+            let Place::Connection { peer } = *place else { continue };
+            let connection = cx.connection(self.lane, peer)?;
+            let slot = connection.free_slot(protocol)?.ok_or(Error::new(Kind::Bug))?;
+            match protocol {
+                Protocol::Simple => connection.send_filled(slot, hash, piece),
+                _ => connection.send_lines(protocol, slot, hash, result),
+            }
+            connection.ring();
+        }
+        Ok(())
+    }
+
+    /// Where the bytes of a source are, once it is ready.
+    fn source(&self, cx: &mut Context<'_>, index: usize, place: &Place, piece: usize) -> Result<Memory> {
+        match *place {
+            Place::Connection { peer } if self.binding.protocol == Protocol::Simple => {
+                cx.connection(self.lane, peer)?.payload(piece)
+            }
+            Place::Connection { .. } => Ok(cx.staging.message(index, piece)),
+            Place::Direct { rank, buffer, .. } if rank != self.rank => {
+                let record = self.records[rank.index()].ok_or(Error::new(Kind::Bug))?;
+                match self.view(cx, rank, buffer, &record) {
+                    Some(view) => self.within(view, place, piece).ok_or(Error::new(Kind::Corrupt).with_rank(rank)),
+                    None => Ok(cx.staging.pull(index, piece)),
+                }
+            }
+            _ => self.local(place, piece),
+        }
+    }
+
+    /// The present piece of a chunk in a buffer that a peer announced: its bounds are the peer's word, so they are checked.
+    fn within(&self, buffer: Memory, place: &Place, piece: usize) -> Option<Memory> {
+        let start = self.chunk(place)?.0 + self.cursor;
+        (start.checked_add(piece)? <= buffer.bytes()).then(|| buffer.slice(start, piece))
+    }
+
+    /// The present piece of a chunk of ours.
+    #[inline]
+    fn local(&self, place: &Place, piece: usize) -> Result<Memory> {
+        let (Place::Local { buffer, .. } | Place::Direct { buffer, .. }) = *place else {
+            return Err(Kind::Bug.into());
+        };
+        let (start, _) = self.chunk(place).ok_or(Error::new(Kind::Bug))?;
+        let memory = match buffer {
+            Buffer::Input => self.binding.input,
+            Buffer::Output => self.binding.output,
+            Buffer::Scratch => self.binding.scratch,
+        };
+        Ok(memory.slice(start + self.cursor, piece))
+    }
+
+    /// Offset and length of the chunk of a place that has one.
+    #[inline]
+    fn chunk(&self, place: &Place) -> Option<(usize, usize)> {
+        match *place {
+            Place::Local { buffer: Buffer::Scratch, chunk } => Some(self.binding.geometry.scratch(self.round, chunk)),
+            Place::Local { chunk, .. } | Place::Direct { chunk, .. } => {
+                Some(self.binding.geometry.chunk(self.round, chunk))
+            }
+            Place::Connection { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn is_raw(&self, place: &Place) -> bool {
+        self.binding.scaled
+            && matches!(place, Place::Local { buffer: Buffer::Input, .. } | Place::Direct { buffer: Buffer::Input, .. })
+    }
+
+    fn other(&self, place: &Place) -> Option<Rank> {
+        match *place {
+            Place::Direct { rank, .. } if rank != self.rank => Some(rank),
+            Place::Connection { peer } => Some(peer),
+            _ => None,
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = Rank> + use<> {
+        let rank = self.rank;
+        (0..self.ranks).map(Rank::new).filter(move |&peer| peer != rank)
+    }
+
+    fn stuck(&mut self, peer: Rank, what: &'static str) -> Advance {
+        self.waiting = Some(Waiting { peer, what });
+        Advance::Stuck
+    }
+
+    /// `false`, and remember why.
+    fn not_ready(&mut self, peer: Rank, what: &'static str) -> bool {
+        self.waiting = Some(Waiting { peer, what });
+        false
+    }
+}
+
+impl EnterRecord {
+    /// Registration and offset of one of the buffers.
+    fn of(&self, buffer: Buffer) -> (u32, u64) {
+        match buffer {
+            Buffer::Input => (self.input_region, self.input),
+            _ => (self.output_region, self.output),
+        }
+    }
+}
+
+impl Step {
+    /// How many sources it combines.
+    fn sources(&self) -> usize {
+        match self {
+            Step::Move { sources, .. } => sources.len(),
+            _ => 0,
+        }
+    }
+}
+
+fn all_connections(places: &[Place]) -> bool {
+    places.iter().all(|place| matches!(place, Place::Connection { .. }))
+}
