@@ -362,8 +362,16 @@ impl Communicator {
             output: output.elements_mut().as_mut_ptr().cast(),
             registered,
         };
-        let program = plan.program(self.rank, self.ranks, None).map_err(|_| Error::new(Kind::InvalidArgument))?;
-        self.inner.borrow_mut().run_custom(&call, &program, plan.plan(), self.rank, self.ranks)
+        self.run_plan(plan, &call)
+    }
+
+    fn run_plan(&self, plan: &crate::plan::Verified, call: &Call) -> Result<()> {
+        self.usable()?;
+        let program = plan.program(self.rank, self.ranks, call.root).map_err(|_| Error::new(Kind::InvalidArgument))?;
+        if program.collective != call.collective {
+            return Err(Kind::InvalidArgument.into());
+        }
+        self.inner.borrow_mut().run_custom(call, &program, plan.plan(), self.rank, self.ranks)
     }
 
     /// Memory of `count` zeroed elements that all ranks register together. Collective: every rank calls it, with the same count.
@@ -388,6 +396,17 @@ impl Communicator {
     /// - Nobody else touches them until it returns.
     pub unsafe fn call(&self, call: &Call) -> Result<()> {
         self.run_call(call)
+    }
+
+    /// Run one call by a plan of the caller's own, blocking.
+    ///
+    /// # Errors
+    /// As for [`Communicator::run`]; `InvalidArgument` if the plan is for another collective, or was not verified for this number of ranks.
+    ///
+    /// # Safety
+    /// As for [`Communicator::call`].
+    pub unsafe fn call_plan(&self, plan: &crate::plan::Verified, call: &Call) -> Result<()> {
+        self.run_plan(plan, call)
     }
 
     /// Begin a call that [`Communicator::step`] then carries on: one thread can run many communicators.
