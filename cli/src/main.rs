@@ -1,1 +1,68 @@
-fn main() {}
+//! The command line: measure, inspect and explain vervain.
+//!
+//! Exit status: 0 all well; 1 the data was wrong, a plan did not verify or something needed is missing; 2 the options make no
+//! sense; 3 a communicator failed.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+mod doctor;
+mod exit;
+mod launch;
+mod machine;
+mod perf;
+mod plan;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure, inspect and explain vervain's collectives.
+#[derive(Debug, Parser)]
+#[command(name = "vervain", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure a collective, with the options and columns of nccl-tests
+    Perf(Box<perf::Options>),
+    /// Start N processes of any program as the ranks of one job
+    Launch(launch::Options),
+    /// Show, verify or export a plan: the program that a collective runs
+    Plan(plan::Options),
+    /// Say what this machine has, what it lacks, and which command would bring it
+    Doctor(doctor::Options),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  vervain perf all_reduce --ranks 4 -b 8 -e 64M -f 4
+  vervain launch -n 4 -- ./my_program --its-option
+  vervain plan verify --collective all_reduce --algo ring --ranks 8
+  vervain doctor
+
+Exit status:
+  0 all well   1 wrong data, bad plan or something needed is missing   2 bad options   3 a communicator failed";
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(filter())
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+    match Arguments::parse().command {
+        Command::Perf(options) => perf::run(*options).into(),
+        Command::Launch(options) => launch::run(options),
+        Command::Plan(options) => plan::run(options).into(),
+        Command::Doctor(options) => doctor::run(&options).into(),
+    }
+}
+
+/// Warnings, unless `VERVAIN_LOG` asks for something else.
+fn filter() -> tracing_subscriber::EnvFilter {
+    tracing_subscriber::EnvFilter::try_from_env("VERVAIN_LOG").unwrap_or_else(|_| "warn".into())
+}

@@ -28,6 +28,7 @@ const UNSAFE_ROOMS: &[(&str, &str)] = &[
     ("transport/src/ring", "slots that two threads hand to each other"),
     ("transport/src/fabric", "mapped memory, registered memory, system calls"),
     ("transport/src/host", "system calls that say what the machine has"),
+    ("cli/src/perf/invoke", "buffers given by address: types are known at run time only"),
     ("collectives/src/buffer", "memory that peers write"),
     ("collectives/src/communicator", "buffers given by address"),
     ("collectives/src/executor", "buffers given by address"),
