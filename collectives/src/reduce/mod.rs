@@ -153,5 +153,18 @@ impl Kernel {
     }
 }
 
+/// Bytes of a buffer from which asking for [`Write::Streaming`] pays when nobody reads the result at once: the call's buffers no longer
+/// fit the second-level cache. On a 2-core VM of a Sapphire Rapids (2 MiB L2; 30 Nov 2026, machine busy, one thread, GB/s read and
+/// written, cached against streaming, interleaved medians):
+///
+/// | buffer  | copy       | 2 to 1     | 2 to 2     |
+/// |---------|------------|------------|------------|
+/// | 1 MiB   | 60 to 41   | 28 to 37   | 26 to 31   |
+/// | 4 MiB   | 27 to 26   | 24 to 26   | 18 to 24   |
+/// | 16 MiB  | 4.4 to 5.6 | 6.0 to 9.6 | 2.7 to 4.5 |
+/// | 64 MiB  | 2.4 to 3.8 | 3.2 to 3.6 | 2.6 to 3.9 |
+/// | 128 MiB | 2.2 to 2.7 | 2.6 to 4.2 | 1.9 to 2.8 |
+pub const STREAMING_PAYS_FROM: usize = 4 << 20;
+
 /// Bytes of a run below which streaming never pays: the destination's ends and the fence cost more than the cache does.
 const STREAM_FROM: usize = 4 << 10;

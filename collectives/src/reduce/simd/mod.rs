@@ -129,6 +129,18 @@ macro_rules! for_op {
 #[cfg(target_arch = "x86_64")]
 use for_op;
 
+/// Asks for a line; any address will do.
+#[inline(always)]
+fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Orders streaming stores before all later stores.
 #[inline]
 fn fence() {

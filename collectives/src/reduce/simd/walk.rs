@@ -18,6 +18,10 @@ use crate::reduce::Write;
 
 /// Registers of a tile.
 const TILE: usize = 4;
+/// How far ahead of a streaming walk its sources are asked for. The machine's own prefetching stops at every page. On a 2-core VM of a
+/// Sapphire Rapids (30 Nov 2026, machine busy, interleaved medians) 2 KiB gains 4 to 12 % from 16 MiB up, 4 KiB less, and cached
+/// walks gain nothing.
+const AHEAD: usize = 2 << 10;
 
 /// Reduces a job with registers of type `V`.
 ///
@@ -50,6 +54,9 @@ unsafe fn walk<V: Vector, C: Combine, const K: usize, const M: usize>(job: &Job<
     // SAFETY: every call stays within `job.bytes`, in whole elements: each loop leaves at least its step.
     unsafe {
         while job.bytes - at >= V::BYTES * TILE {
+            if M == 0 && job.write == Write::Streaming {
+                prefetch(job, at + AHEAD, V::BYTES * TILE);
+            }
             tile::<V, C, K, M, TILE>(job, at);
             at += V::BYTES * TILE;
         }
@@ -76,6 +83,16 @@ unsafe fn singly<One: Vector, C: Combine>(job: &Job<'_>, mut at: usize, end: usi
         // SAFETY: one element is left, at least.
         unsafe { tile::<One, C, 0, 0, 1>(job, at) }
         at += One::BYTES;
+    }
+}
+
+/// Asks for the lines of a later tile of every source. Lines past the end do no harm.
+#[inline(always)]
+fn prefetch(job: &Job<'_>, at: usize, bytes: usize) {
+    for source in job.sources {
+        for offset in (0..bytes).step_by(LINE) {
+            super::prefetch(source.start.wrapping_add(at + offset));
+        }
     }
 }
 
