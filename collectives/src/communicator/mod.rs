@@ -640,7 +640,8 @@ impl Inner {
             situation = self.situation(shape, ranks);
         }
         let mut choice = situation.choose();
-        if let Some(algorithm) = self.config.algorithm.filter(|_| ranks > 1) {
+        let overridden = ranks > 1 && shape.collective != Collective::Barrier;
+        if let Some(algorithm) = self.config.algorithm.filter(|_| overridden) {
             choice = situation.with_algorithm(algorithm)?;
         }
         if let Some(protocol) = self.config.protocol {

@@ -43,7 +43,7 @@ const LL128_MOST: usize = 4 << 10;
 /// Bytes that a rank may send in one shot before two shots are faster.
 const ONE_SHOT_MOST: usize = 8 << 10;
 /// Registered buffers are touched directly from here on.
-const DIRECT_LEAST: usize = 2 << 10;
+const DIRECT_LEAST: usize = 256;
 /// Plain buffers are pulled from here on: one copy by the kernel instead of two by us.
 const PULL_LEAST: usize = 2 << 20;
 
