@@ -264,7 +264,9 @@ fn after_an_abort_no_slot_is_granted_and_credit_changes_nothing() {
     let (mut ll, mut ll128, mut simple) =
         (proto::ll::Sender::new(2, 0), proto::ll128::Sender::new(2, 0), proto::simple::Sender::new(2, 0));
     ll.begin().unwrap();
-    (ll.abort(), ll128.abort(), simple.abort());
+    ll.abort();
+    ll128.abort();
+    simple.abort();
     assert_eq!((ll.on_filled(), ll.begin()), (Err(Kind::Aborted), Err(Kind::Aborted)), "AB-1, AB-2");
     assert_eq!((ll128.begin(), ll128.on_credit(0)), (Err(Kind::Aborted), Err(Kind::Aborted)), "AB-2");
     assert_eq!((simple.begin(), simple.on_filled()), (Err(Kind::Aborted), Err(Kind::Aborted)), "AB-2");

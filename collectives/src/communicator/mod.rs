@@ -85,7 +85,7 @@ struct Inner {
     prepared: Vec<Prepared>,
     last: usize,
     /// Programs by plan and root, for new shapes.
-    programs: Vec<(Collective, Algorithm, Option<Rank>, Arc<Program>, u64)>,
+    programs: Vec<Known>,
     /// What a single rank registered with itself.
     alone: Vec<(Memory, Weak<()>)>,
     /// Whether every rank can read every other's memory, once that is known.
@@ -95,6 +95,9 @@ struct Inner {
     /// What was begun and is stepped by the caller.
     begun: Option<Begun>,
 }
+
+/// A verified program, what it was built for, and its hash.
+type Known = (Collective, Algorithm, Option<Rank>, Arc<Program>, u64);
 
 /// An operation that the caller steps.
 #[derive(Debug)]

@@ -55,7 +55,7 @@ impl Wait {
         self.tries += 1;
         if self.tries < self.spins {
             sync::spin_loop();
-            return if self.tries % LOOK_EVERY == 0 { Pause::Look } else { Pause::Spin };
+            return if self.tries.is_multiple_of(LOOK_EVERY) { Pause::Look } else { Pause::Spin };
         }
         if self.yields < YIELDS {
             self.yields += 1;

@@ -45,9 +45,9 @@ pub fn ll_unpack(input: &[u8]) {
     let is_new = |line: &usize| slot.0[2 * line..2 * line + 2].iter().all(|word| (word >> 32) as u32 == flag);
     let ready = (from..lines).take_while(is_new).collect::<Vec<_>>();
     for &line in ready.iter().filter(|line| **line > 0) {
-        for byte in 8 * (line - 1)..bytes.min(8 * line) {
-            let at = byte % 8;
-            expected[byte] = (slot.0[2 * line + at / 4] >> (at % 4 * 8)) as u8;
+        let start = 8 * (line - 1);
+        for (at, byte) in expected[start..bytes.min(start + 8)].iter_mut().enumerate() {
+            *byte = (slot.0[2 * line + at / 4] >> (at % 4 * 8)) as u8;
         }
     }
     assert_eq!((next, buffer), (from + ready.len(), expected));

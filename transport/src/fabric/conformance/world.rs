@@ -139,10 +139,9 @@ impl World {
         let address = self.nodes[to].fabric.address();
         let peer = Rank::new(to as u32);
         let near = self.nodes[from].fabric.dial(peer, &address, Time::now().after(PATIENCE)).expect("dial");
-        let accepted = self.until("the dialled link", |nodes| {
+        self.until("the dialled link", |nodes| {
             nodes[from].take(|event| matches!(event, Event::Up { link, .. } if *link == near).then_some(()))
         });
-        let () = accepted;
         let (far, ..) = self.until("the accepted link", |nodes| nodes[to].up());
         (near, far)
     }

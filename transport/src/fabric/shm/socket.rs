@@ -243,7 +243,7 @@ fn detach(message: &libc::msghdr, files: &mut [Option<OwnedFd>; DESCRIPTORS]) {
         let mut control = libc::CMSG_FIRSTHDR(message);
         while let Some(head) = control.as_ref() {
             if head.cmsg_level == libc::SOL_SOCKET && head.cmsg_type == libc::SCM_RIGHTS {
-                let count = (head.cmsg_len as usize - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                let count = (head.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 for index in 0..count {
                     let file = libc::CMSG_DATA(control).cast::<RawFd>().add(index).read_unaligned();
                     let file = OwnedFd::from_raw_fd(file);

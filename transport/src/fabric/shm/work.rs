@@ -153,9 +153,10 @@ impl Work<'_> {
         let remote = self.remote(target)?;
         let offset = remote.check(target.offset, local.bytes)?;
         Ok(match (&remote.reach, self.link.source) {
-            // SAFETY: `offset` is within the mapping by `check`.
             (Reach::Mapped(map), _) => {
-                Step::Copy { token, from: unsafe { map.as_ptr().add(offset as usize) }, to, bytes }
+                // SAFETY: `offset` is within the mapping by `check`.
+                let from = unsafe { map.as_ptr().add(offset as usize) };
+                Step::Copy { token, from, to, bytes }
             }
             (Reach::Foreign, _) => Step::Pull { token, from: offset, to, bytes },
             (Reach::Readable { start, .. }, Some(_)) => Step::Pull { token, from: start + offset, to, bytes },
