@@ -19,7 +19,7 @@ Examples:
 
 Each process finds VERVAIN_RANK, VERVAIN_RANKS, VERVAIN_LOCAL_RANK, VERVAIN_BOOTSTRAP and VERVAIN_SECRET in its
 environment, which is what Communicator::from_env reads. Ctrl-C ends all of them.
-Exit status: that of the lowest rank that failed (128 + N for signal N), 0 if none did.")]
+Exit status: that of the lowest rank that failed by itself (128 + N for signal N), 0 if none did.")]
 pub struct Options {
     /// How many processes
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -55,7 +55,13 @@ pub fn run(options: Options) -> ExitCode {
     if running.interrupted().is_none() {
         exits.iter().filter_map(complaint).for_each(|sentence| eprintln!("{sentence}"));
     }
-    ExitCode::from(exits.iter().map(|exit| code(exit.status)).find(|&code| code != 0).unwrap_or(0))
+    ExitCode::from(overall(&exits))
+}
+
+/// The code of the lowest rank that failed by itself; of one that we ended, if none did.
+fn overall(exits: &[Exit]) -> u8 {
+    let failed = exits.iter().filter(|exit| !exit.status.success());
+    failed.min_by_key(|exit| (exit.killed, exit.rank)).map_or(0, |exit| code(exit.status))
 }
 
 /// A sentence about a rank that failed by itself.
@@ -89,12 +95,22 @@ mod tests {
         }
     }
 
+    fn exit(rank: u32, raw: i32, killed: bool) -> Exit {
+        Exit { rank: Rank::new(rank), status: ExitStatus::from_raw(raw), killed, output: vec![] }
+    }
+
+    #[test]
+    fn ranks_that_we_ended_do_not_hide_the_one_that_failed() {
+        assert_eq!(overall(&[exit(0, 9, true), exit(1, 15, false), exit(2, 7 << 8, false)]), 143);
+        assert_eq!(overall(&[exit(0, 0, false), exit(1, 9, true)]), 137);
+        assert_eq!(overall(&[exit(0, 0, false)]), 0);
+    }
+
     #[test]
     fn only_ranks_that_failed_by_themselves_are_named() {
-        let exit = |raw, killed| Exit { rank: Rank::new(5), status: ExitStatus::from_raw(raw), killed, output: vec![] };
-        assert_eq!(complaint(&exit(0, false)), None);
-        assert_eq!(complaint(&exit(9, true)), None);
-        assert_eq!(complaint(&exit(9, false)).unwrap(), "rank 5 was killed by signal 9");
-        assert_eq!(complaint(&exit(7 << 8, false)).unwrap(), "rank 5 exited with status 7");
+        assert_eq!(complaint(&exit(5, 0, false)), None);
+        assert_eq!(complaint(&exit(5, 9, true)), None);
+        assert_eq!(complaint(&exit(5, 9, false)).unwrap(), "rank 5 was killed by signal 9");
+        assert_eq!(complaint(&exit(5, 7 << 8, false)).unwrap(), "rank 5 exited with status 7");
     }
 }
