@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use vervain_collectives::Error;
 use vervain_collectives::bootstrap::InitError;
 use vervain_collectives::control::Report;
+use vervain_collectives::{Error, Kind};
 
 /// The exit status, as documented in the help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,9 @@ impl Failure {
     pub fn communicator(error: Error, report: Option<&Report>) -> Self {
         let mut lines = vec![error.to_string()];
         lines.extend(report.iter().flat_map(|report| report.lines.iter().cloned()));
-        Self { status: Status::Failed, lines, culprit: error.rank().map(|rank| rank.get()) }
+        // what was asked for does not exist: no fault of the communicator's
+        let status = if error.kind() == Kind::Unsupported { Status::Usage } else { Status::Failed };
+        Self { status, lines, culprit: error.rank().map(|rank| rank.get()) }
     }
 
     /// The same failure, with one more line behind.
@@ -112,7 +114,7 @@ pub fn conclude(result: Result<Status, Failure>) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use vervain_collectives::{Kind, Rank};
+    use vervain_collectives::Rank;
 
     use super::*;
 

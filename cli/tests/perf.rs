@@ -132,6 +132,28 @@ fn every_kind_of_timing_and_buffer_gives_rows() {
 }
 
 #[test]
+fn every_algorithm_and_a_plan_from_a_file_can_be_asked_for() {
+    let file = Scratch::new("custom.json");
+    let exported = run("plan export --collective all_reduce --algo ring");
+    std::fs::write(&file.0, exported.out).unwrap();
+    for options in [
+        "--algo ring",
+        "--algo one_shot",
+        "--algo two_shot",
+        "--algo direct --registered",
+        "--algo direct_oneshot --registered",
+        &format!("--plan {}", file.name()),
+        &format!("--plan {} --registered -d double -o max", file.name()),
+    ] {
+        let done = run(&format!("perf all_reduce --ranks 2 -b 1K -e 1K -n 2 {options}"));
+        assert_eq!(done.status, 0, "{options}: {done:?}");
+        assert_eq!((done.rows()[0][8], done.rows()[0][12]), ("0", "0"), "{options}: {done:?}");
+    }
+    let done = run(&format!("perf all_gather --ranks 2 -b 64 -e 64 --plan {}", file.name()));
+    assert!(done.status == 2 && done.err.contains("a plan for all_reduce, not for all_gather"), "{done:?}");
+}
+
+#[test]
 fn limits_are_measured_without_ranks() {
     let json = Scratch::new("limits.json");
     let done = run(&format!("perf --limits --ranks 1 -J {}", json.name()));

@@ -110,7 +110,7 @@ pub struct Job {
     /// How ranks reach each other
     #[arg(long, value_enum, default_value_t = Fabric::Auto)]
     pub fabric: Fabric,
-    /// Algorithm instead of the one chosen by size, such as ring, one_shot, two_shot, direct or pull
+    /// Algorithm instead of the one chosen by size, such as ring, oneshot, twoshot, direct or pull
     #[arg(long, value_name = "NAME")]
     pub algo: Option<String>,
     /// Protocol instead of the one chosen by size

@@ -3,11 +3,12 @@
 use core::time::Duration;
 use std::path::PathBuf;
 
-use vervain_collectives::plan::Algorithm;
+use vervain_collectives::plan::{Algorithm, Needs, builders};
 use vervain_collectives::{Config, DataType, Protocol, ReduceOp};
 use vervain_transport::fabric::Backend;
 
 use super::benchmark::Benchmark;
+use super::data::collective;
 use super::options::{Fabric, Options, Proto};
 use super::people::Pinning;
 use super::sizes::{self, Step};
@@ -136,6 +137,9 @@ impl Settings {
         let (min, max, step) = range(options)?;
         let method = &options.method;
         let timing = timing(options)?;
+        let config = config(options)?;
+        let registered = options.job.registered || options.job.local_register != 0;
+        check_algorithm(benchmark, &config, registered)?;
         Ok(Self {
             benchmark,
             min,
@@ -154,13 +158,13 @@ impl Settings {
             average: average(method.average),
             timing,
             inject: inject(options)?,
-            registered: options.job.registered || options.job.local_register != 0,
+            registered,
             plan: plan(benchmark, options)?,
             json: options.results.json.clone(),
             plot: options.results.plot.clone(),
             timestamps: options.results.timestamps != 0,
             pinning: if options.job.no_pin { Pinning::Free } else { Pinning::OwnCore },
-            config: config(options)?,
+            config,
         })
     }
 
@@ -275,6 +279,26 @@ fn plan(benchmark: Benchmark, options: &Options) -> Result<Option<PathBuf>, Stri
     }
 }
 
+/// Whether the algorithm exists for the collective, and can have the buffers that it needs.
+fn check_algorithm(benchmark: Benchmark, config: &Config, registered: bool) -> Result<(), String> {
+    let Some(algorithm) = config.algorithm else { return Ok(()) };
+    if matches!(benchmark, Benchmark::SendRecv | Benchmark::Barrier) {
+        return Err(format!("--algo: {benchmark} has no algorithms to choose from"));
+    }
+    let collective = collective(benchmark);
+    let exists = |algorithm: &Algorithm| builders::plan(collective, *algorithm).is_some();
+    if !exists(&algorithm) {
+        let there: Vec<_> = Algorithm::ALL.iter().copied().filter(exists).map(Algorithm::name).collect();
+        return Err(format!("--algo {algorithm} does not exist for {benchmark}; there are {}", there.join(", ")));
+    }
+    if algorithm.needs() == Needs::MappedPeers && !registered {
+        return Err(format!(
+            "--algo {algorithm} touches peers' buffers, which all ranks must register: add --registered"
+        ));
+    }
+    Ok(())
+}
+
 fn inject(options: &Options) -> Result<Inject, String> {
     match (options.method.inject_error, options.method.check) {
         (false, _) => Ok(Inject::Nothing),
@@ -385,6 +409,9 @@ mod tests {
             ("all_reduce -o xor", "sum, prod"),
             ("broadcast -r first", "-r/--root first"),
             ("all_reduce --algo magic", "ring"),
+            ("all_gather --algo two_shot", "does not exist for all_gather"),
+            ("all_reduce --algo direct", "--registered"),
+            ("barrier --algo ring", "no algorithms"),
             ("all_reduce --fabric carrier-pigeon", "shm"),
             ("all_reduce -a 4", "0..=3"),
             ("all_reduce --ranks 0", "0"),
