@@ -207,6 +207,17 @@ impl Outbox {
     }
 }
 
+#[cfg(test)]
+impl Outbox {
+    /// Write a word where no correct peer would, and announce it.
+    pub fn scribble(&self, word_at: usize, value: u64) {
+        assert!(word_at < BOUNCE / 8);
+        // SAFETY: within the reserved part of the map, aligned to 8; the other side reads it as hostile.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().cast::<u64>().add(word_at)) }.store(value, Release);
+        self.bell.announcements().fetch_add(1, Release);
+    }
+}
+
 /// The ring's words. Whoever keeps them keeps the map as well.
 fn words(map: &MmapRaw) -> Mapped {
     assert!(map.len() >= INBOX, "an inbox is mapped whole");

@@ -37,6 +37,8 @@ mod region;
 mod socket;
 mod staged;
 mod table;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use core::{any::Any, ptr::NonNull, time::Duration};

@@ -235,6 +235,8 @@ fn attach(message: &mut libc::msghdr, files: &[BorrowedFd<'_>]) {
 }
 
 /// Take ownership of every descriptor in the message; what has no room in `files` is closed.
+// the type of cmsg_len differs between C libraries
+#[allow(clippy::unnecessary_cast)]
 fn detach(message: &libc::msghdr, files: &mut [Option<OwnedFd>; DESCRIPTORS]) {
     let mut free = files.iter_mut();
     // SAFETY: the kernel filled `message` and its control buffer; the CMSG functions stay within msg_controllen. Every
