@@ -70,7 +70,7 @@ impl Ranks {
 }
 
 impl Plan {
-    /// Prove the plan right for these numbers of ranks, and for every root (above 64 ranks: the first two and the last), or say what is wrong.
+    /// Prove the plan right for these numbers of ranks, and for every root (above 32 ranks: the first two and the last), or say what is wrong.
     pub fn verify(&self, ranks: Ranks) -> Result<Verified, Defect> {
         let mut verified = Verified { plan: self.clone(), ranks: ranks.clone(), in_place: None, marked: true };
         for count in ranks.0 {
@@ -169,4 +169,4 @@ const FEWEST_SLOTS: usize = 2;
 /// Connections of the executor have these many.
 const MOST_SLOTS: usize = 8;
 /// Up to here every root is tried.
-const ALL_ROOTS: u32 = 64;
+const ALL_ROOTS: u32 = 32;
