@@ -130,8 +130,9 @@ impl Inner {
             element: message.datatype.bytes(),
             kernel: Kernel::select(message.datatype, None, 1),
             scaled: false,
-            geometry: Geometry::of_message(bytes, payload(protocol)),
+            geometry: Geometry::of_message(bytes, payload(protocol, self.maps())),
             protocol,
+            to_all: false,
             write: Write::Cached,
         };
         (Task::new(LANE, program, 0, binding), descriptor)

@@ -190,7 +190,7 @@ impl Fabrics {
         }
         let identity = Identity { rank, incarnation, secret: id.secret().clone() };
         if config.fabric != Some(Backend::Tcp) {
-            match shm::Shm::new(identity.clone(), shm_options(ranks)) {
+            match shm::Shm::new(identity.clone(), shm::Options::from_env()) {
                 Ok(shm) => fabrics.shm = Some(Box::new(shm)),
                 Err(error) if config.fabric.is_some() => return Err(error),
                 Err(error) => tracing::warn!(%error, "shared memory is not usable; going on over tcp"),
@@ -215,15 +215,16 @@ impl Fabrics {
     }
 }
 
-/// Room for the inboxes of all peers is asked for before anybody depends on it.
-fn shm_options(ranks: u32) -> shm::Options {
-    let _ = ranks;
-    shm::Options::default()
-}
+/// Bytes of the kernel's buffers per socket and direction: a message and a half, which stays in a core's cache.
+const SOCKET_BUFFER: usize = 1 << 20;
 
 /// On loopback if the job meets there, else on the interface that the rule chooses.
 fn tcp_options(meeting: IpAddr) -> tcp::Options {
-    tcp::Options { address: meeting.is_loopback().then_some(meeting), ..tcp::Options::default() }
+    tcp::Options {
+        address: meeting.is_loopback().then_some(meeting),
+        buffer: Some(SOCKET_BUFFER),
+        ..tcp::Options::default()
+    }
 }
 
 impl Offer {

@@ -34,7 +34,7 @@ use crate::executor::{Engine, EnterRecord, FOREIGN, Links, Operation, Until};
 use crate::launch::Environment;
 use crate::plan::{Algorithm, Needs, Plan, Program, builders};
 use crate::{Collective, DataType, Element, ReduceOp};
-use prepare::{Buffers, Prepared, Shape};
+use prepare::{Buffers, How, Prepared, Shape};
 use select::{Choice, Situation};
 
 /// One call with everything decided at run time: what the command line and the C interfaces use.
@@ -521,7 +521,10 @@ impl Inner {
                 let choice = self.choose(&shape, ranks)?;
                 let (program, plan) = self.program(&shape, choice.algorithm, rank, ranks)?;
                 let pulls = choice.algorithm.needs() == Needs::ReadablePeers;
-                self.remember(Prepared::new(shape, &program, plan, choice.protocol, buffers, pulls))
+                let mapped = self.maps();
+                let to_all = ranks > 2 && mapped && choice.shows_to_all(shape.collective);
+                let how = How { protocol: choice.protocol, mapped, to_all, pulls };
+                self.remember(Prepared::new(shape, &program, plan, how, buffers))
             }
         };
         self.bind(index, buffers)?;
@@ -540,7 +543,8 @@ impl Inner {
             Some(index) => index,
             None => {
                 let protocol = self.message_protocol(shape.block() / program.chunks.max(1) as usize);
-                self.remember(Prepared::new(shape, program, hash, protocol, buffers, false))
+                let how = How::by_messages(protocol, self.maps());
+                self.remember(Prepared::new(shape, program, hash, how, buffers))
             }
         };
         self.bind(index, buffers)?;
@@ -632,7 +636,7 @@ impl Inner {
     /// How a message of this size travels between two ranks.
     fn message_protocol(&mut self, bytes: usize) -> Protocol {
         let backend = self.engine.links().map(|links| links.fabric().backend());
-        self.config.protocol.unwrap_or_else(|| select::protocol(backend, bytes))
+        self.config.protocol.unwrap_or_else(|| select::protocol(backend, 2, bytes))
     }
 
     fn choose(&mut self, shape: &Shape, ranks: u32) -> Result<Choice> {
@@ -676,7 +680,8 @@ impl Inner {
         let shape = Shape::of(&call, ranks)?;
         let buffers = Buffers::of(&call, &shape, rank, ranks)?;
         let (program, plan) = self.program(&shape, Algorithm::OneShot, rank, ranks)?;
-        let mut prepared = Prepared::new(shape, &program, plan, Protocol::Simple, buffers, false);
+        let mut prepared =
+            Prepared::new(shape, &program, plan, How::by_messages(Protocol::Simple, self.maps()), buffers);
         prepared.bind(self.operation, buffers, prepare::foreign(&buffers), None);
         self.operation += 1;
         self.engine.control().record(prepared.operation.descriptor());

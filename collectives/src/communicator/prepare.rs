@@ -98,6 +98,26 @@ impl Buffers {
     }
 }
 
+/// How the data of a program moves.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// How messages travel.
+    pub protocol: Protocol,
+    /// Over a fabric that maps peers' memory.
+    pub mapped: bool,
+    /// Every message goes to everybody, by the boards.
+    pub to_all: bool,
+    /// Peers' plain memory is read.
+    pub pulls: bool,
+}
+
+impl How {
+    /// By messages from one rank to another.
+    pub fn by_messages(protocol: Protocol, mapped: bool) -> Self {
+        Self { protocol, mapped, to_all: false, pulls: false }
+    }
+}
+
 /// An operation that can run again and again.
 #[derive(Debug)]
 pub struct Prepared {
@@ -114,19 +134,13 @@ pub struct Prepared {
 
 impl Prepared {
     /// Cut a call into the rounds of `program`.
-    pub fn new(
-        shape: Shape,
-        program: &Arc<Program>,
-        plan: u64,
-        protocol: Protocol,
-        buffers: Buffers,
-        pulls: bool,
-    ) -> Self {
+    pub fn new(shape: Shape, program: &Arc<Program>, plan: u64, how: How, buffers: Buffers) -> Self {
+        let How { protocol, mapped, to_all, pulls } = how;
         let by_message = steps(program).any(|step| {
             matches!(step, Step::Move { sources, destinations, .. }
                 if sources.iter().chain(destinations).any(|place| matches!(place, Place::Connection { .. })))
         });
-        let limit = by_message.then(|| payload(protocol));
+        let limit = by_message.then(|| payload(protocol, mapped));
         let geometry = Geometry::new(program, shape.block(), limit);
         let element = shape.datatype.bytes();
         let descriptor = Descriptor {
@@ -153,6 +167,7 @@ impl Prepared {
             scaled,
             geometry,
             protocol,
+            to_all,
             write: if shape.block() >= STREAM_LEAST { Write::Streaming } else { Write::Cached },
         };
         let mut operation = Operation::new();

@@ -36,12 +36,20 @@ pub struct Choice {
     pub protocol: Protocol,
 }
 
-/// Payload up to which one line beats several: the whole LL message is one cache line.
-const LL_MOST: usize = 24;
+impl Choice {
+    /// Whether every message of a rank goes to all others, so that it is better written once for all (executor/board.rs).
+    pub fn shows_to_all(&self, collective: Collective) -> bool {
+        let same = matches!(collective, Collective::AllReduce | Collective::AllGather | Collective::Broadcast);
+        same && self.algorithm == Algorithm::OneShot && self.protocol != Protocol::Simple
+    }
+}
+
+/// Payload up to which LL beats LL128: for two ranks, and for more, which read one line of everybody.
+const LL_MOST: (usize, usize) = (256, 16);
 /// Bytes up to which lines beat a slot and a counter.
 const LL128_MOST: usize = 4 << 10;
-/// Bytes that a rank may send in one shot before two shots are faster.
-const ONE_SHOT_MOST: usize = 8 << 10;
+/// Bytes up to which one shot beats two: for two ranks, and for more, which then use the boards.
+const ONE_SHOT_MOST: (usize, usize) = (32 << 10, LL128_MOST);
 /// Registered buffers are touched directly from here on.
 const DIRECT_LEAST: usize = 256;
 /// Plain buffers are pulled from here on: one copy by the kernel instead of two by us.
@@ -56,7 +64,7 @@ impl Situation {
     /// The choice.
     pub fn choose(&self) -> Choice {
         let algorithm = self.algorithm();
-        Choice { algorithm, protocol: protocol(self.backend, self.message(algorithm)) }
+        Choice { algorithm, protocol: protocol(self.backend, self.ranks, self.message(algorithm)) }
     }
 
     fn algorithm(&self) -> Algorithm {
@@ -67,8 +75,8 @@ impl Situation {
         if self.pull == Some(true) && self.block >= PULL_LEAST {
             return Algorithm::Pull;
         }
-        let others = self.ranks.saturating_sub(1) as usize;
-        if reducing && self.block.saturating_mul(others) > ONE_SHOT_MOST {
+        let one_shot_most = if self.ranks > 2 { ONE_SHOT_MOST.1 } else { ONE_SHOT_MOST.0 };
+        if reducing && self.block > one_shot_most {
             return Algorithm::TwoShot;
         }
         Algorithm::OneShot
@@ -95,15 +103,16 @@ impl Situation {
         if !allowed {
             return Err(Kind::Unsupported.into());
         }
-        Ok(Choice { algorithm, protocol: protocol(self.backend, self.message(algorithm)) })
+        Ok(Choice { algorithm, protocol: protocol(self.backend, self.ranks, self.message(algorithm)) })
     }
 }
 
 /// The protocol for messages of this size.
-pub fn protocol(backend: Option<Backend>, message: usize) -> Protocol {
+pub fn protocol(backend: Option<Backend>, ranks: u32, message: usize) -> Protocol {
+    let ll_most = if ranks > 2 { LL_MOST.1 } else { LL_MOST.0 };
     match backend {
         Some(Backend::Tcp) => Protocol::Simple,
-        _ if message <= LL_MOST => Protocol::Ll,
+        _ if message <= ll_most => Protocol::Ll,
         _ if message <= LL128_MOST => Protocol::Ll128,
         _ => Protocol::Simple,
     }

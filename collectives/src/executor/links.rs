@@ -1,7 +1,7 @@
 //! Links, connections and registrations, made when they are first needed.
 //!
 //! Of a pair of ranks the lower one dials. Once a link is up both sides exchange small *letters* over it: "here is my inbox
-//! for lane l", "here is my part of registration r", "I have yours", "forget it again". A letter may come before we want what it offers; it
+//! for lane l", "here is my part of registration r", "I have yours", "forget it again", "here is my board". A letter may come before we want what it offers; it
 //! is kept.
 
 use core::time::Duration;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use vervain_transport::fabric::{Doorbell, Event, Fabric, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span};
 use vervain_transport::{Error, Kind, Rank, Result, Time};
 
+use super::board::{Boards, board_bytes};
 use super::connection::{Connection, inbox_bytes, prepare_inbox};
 use crate::buffer::{self, Memory};
 
@@ -37,6 +38,7 @@ enum Letter {
     Registration { index: u32, bytes: u64, key: Key },
     Imported { index: u32 },
     Forget { index: u32 },
+    Board { key: Key },
 }
 
 impl Letter {
@@ -46,6 +48,7 @@ impl Letter {
             Letter::Registration { index, bytes, key } => (2, *index, *bytes, key),
             Letter::Imported { index } => (3, *index, 0, &Key([0; 32])),
             Letter::Forget { index } => (4, *index, 0, &Key([0; 32])),
+            Letter::Board { key } => (5, 0, 0, key),
         };
         let mut letter = [0; LETTER];
         letter[..4].copy_from_slice(&kind.to_le_bytes());
@@ -64,6 +67,7 @@ impl Letter {
             2 => Some(Letter::Registration { index: number, bytes, key }),
             3 => Some(Letter::Imported { index: number }),
             4 => Some(Letter::Forget { index: number }),
+            5 => Some(Letter::Board { key }),
             _ => None,
         }
     }
@@ -123,6 +127,9 @@ pub struct Links {
     /// By lane, then rank.
     connections: Vec<Option<Box<Connection>>>,
     registrations: Vec<Registration>,
+    /// Boards, once somebody needs them, and keys of peers' boards that came before.
+    boards: Option<Boards>,
+    early_boards: Vec<Option<Key>>,
     /// Parts of registrations that we have not made yet.
     early: HashMap<(u32, u32), (Key, u64)>,
     mail: Memory,
@@ -162,6 +169,8 @@ impl Links {
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             connections: (0..ranks * LANES).map(|_| None).collect(),
             registrations: Vec::new(),
+            boards: None,
+            early_boards: vec![None; ranks],
             early: HashMap::new(),
             mail,
             mail_region,
@@ -219,9 +228,9 @@ impl Links {
     }
 
     fn offer_inbox(&mut self, lane: usize, peer: Rank, link: LinkId) -> Result<Memory> {
-        let region = self.fabric.allocate(inbox_bytes())?;
+        let region = self.fabric.allocate(inbox_bytes(!self.active))?;
         let inbox = buffer::of_region(&*self.fabric, region)?;
-        prepare_inbox(inbox, self.start);
+        prepare_inbox(inbox, !self.active, self.start);
         let key = self.fabric.advertise(link, region)?;
         let entry = &mut self.peers[peer.index()];
         entry.inboxes[lane] = Some(inbox);
@@ -234,12 +243,12 @@ impl Links {
         let remote = self.fabric.import(link, key)?;
         let doorbell = self.peers[peer.index()].doorbell.clone();
         if let Some(outbox) = buffer::of_view(&*self.fabric, remote) {
-            if outbox.bytes() < inbox_bytes() {
+            if outbox.bytes() < inbox_bytes(true) {
                 return Err(Error::new(Kind::Corrupt).with_rank(peer));
             }
             return Ok(Connection::new(peer, inbox, outbox, doorbell, self.start));
         }
-        let mirror = self.fabric.allocate(inbox_bytes())?;
+        let mirror = self.fabric.allocate(inbox_bytes(!self.active))?;
         let outbox = buffer::of_region(&*self.fabric, mirror)?;
         Ok(Connection::new(peer, inbox, outbox, doorbell, self.start).through(link, mirror, remote))
     }
@@ -266,6 +275,51 @@ impl Links {
             }
         }
         Ok((index, region))
+    }
+
+    /// Make the boards if there are none. True once all are there; otherwise call again after a poll.
+    pub fn connect_boards(&mut self) -> Result<bool> {
+        if let Some(boards) = &self.boards {
+            return Ok(boards.is_complete());
+        }
+        if !self.link_all()? {
+            return Ok(false);
+        }
+        let region = self.fabric.allocate(board_bytes(self.ranks()))?;
+        let own = buffer::of_region(&*self.fabric, region)?;
+        self.boards = Some(Boards::new(self.rank, self.ranks(), own, self.start));
+        for peer in self.others() {
+            let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
+            let key = self.fabric.advertise(link, region)?;
+            self.peers[peer.index()].letters.push_back(Letter::Board { key });
+            self.send_letters(peer)?;
+            if let Some(key) = self.early_boards[peer.index()].take() {
+                self.add_board(link, peer, &key)?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The boards, which [`Links::connect_boards`] made.
+    #[inline]
+    pub fn boards(&mut self) -> Result<&mut Boards> {
+        self.boards.as_mut().ok_or(Error::new(Kind::Bug))
+    }
+
+    fn add_board(&mut self, link: LinkId, peer: Rank, key: &Key) -> Result<()> {
+        let remote = self.fabric.import(link, key)?;
+        let board = buffer::of_view(&*self.fabric, remote).ok_or(Error::new(Kind::Corrupt).with_rank(peer))?;
+        self.boards()?.add(peer, board)
+    }
+
+    /// Wake everybody who sleeps.
+    #[inline]
+    pub fn ring_all(&self) {
+        for peer in &self.peers {
+            if let Some(doorbell) = &peer.doorbell {
+                doorbell.ring();
+            }
+        }
     }
 
     /// Give back what belonged to buffers that were dropped. Every operation on them has ended here, so no peer touches them.
@@ -462,6 +516,11 @@ impl Links {
             Letter::Registration { index, bytes, key } if (index as usize) < self.registrations.len() => {
                 self.import_part(link, peer, index, &key, bytes)
             }
+            Letter::Board { key } => match self.boards {
+                Some(_) => self.add_board(link, peer, &key),
+                None if self.early_boards[peer.index()].replace(key).is_none() => Ok(()),
+                None => Err(Error::new(Kind::Corrupt).with_rank(peer)),
+            },
             Letter::Imported { index } => {
                 let registration = self.registrations.get_mut(index as usize);
                 registration.ok_or(Error::new(Kind::Corrupt).with_rank(peer))?.imported += 1;

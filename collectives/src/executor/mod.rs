@@ -10,6 +10,7 @@
 //! Data moves in three ways: lines or bytes through the slots of a *connection* (connection.rs), *directly* between buffers
 //! that ranks announced to each other, or *pulled* from a peer's plain memory into staging.rs.
 
+mod board;
 mod connection;
 mod geometry;
 mod links;
@@ -352,7 +353,8 @@ impl Engine {
 
     fn connect(&mut self, operation: &mut Operation) -> Result<bool> {
         let Some(links) = &mut self.links else { return Ok(operation.peers.is_empty()) };
-        let mut all = true;
+        let boards = operation.binding().is_some_and(|binding| binding.to_all);
+        let mut all = !boards || links.connect_boards()?;
         for &(lane, peer) in &operation.peers {
             let connected = links.connect(lane, peer)?;
             if let Some(error) = links.down(peer).filter(|_| !connected) {

@@ -7,7 +7,7 @@ use crate::buffer::{self, Memory};
 use crate::communicator::Protocol;
 
 /// Bytes of an unpacked message, at most.
-const MESSAGE: usize = payload(Protocol::Ll128);
+const MESSAGE: usize = payload(Protocol::Ll128, true);
 /// Bytes for pulled pieces, all sources together: stays in a core's second-level cache.
 const PULL: usize = 512 << 10;
 /// Pieces are multiples of this.

@@ -39,6 +39,8 @@ pub struct Binding {
     pub geometry: Geometry,
     /// How messages travel.
     pub protocol: Protocol,
+    /// Messages go to everybody at once, by the boards.
+    pub to_all: bool,
     /// How results are written that nobody reads soon.
     pub write: Write,
 }
@@ -188,6 +190,7 @@ impl Task {
     #[inline]
     fn step(&mut self, cx: &mut Context<'_>, step: &Step) -> Result<Advance> {
         match step {
+            Step::Move { destinations, .. } if self.is_shown_already(destinations) => Ok(Advance::Done),
             Step::Move { sources, destinations, complete } => self.move_chunk(cx, sources, destinations, *complete),
             Step::Enter => self.enter(cx),
             Step::Leave => self.leave(cx),
@@ -200,6 +203,13 @@ impl Task {
                 Ok(if seen { Advance::Done } else { self.stuck(*peer, "a signal") })
             }
         }
+    }
+
+    /// Whether this is a send to one rank of what all have seen with the send to the next rank, which plans for everybody begin with.
+    #[inline]
+    fn is_shown_already(&self, destinations: &[Place]) -> bool {
+        let next = Rank::new((self.rank.get() + 1) % self.ranks);
+        self.binding.to_all && matches!(destinations, [Place::Connection { peer }] if *peer != next)
     }
 
     fn enter(&mut self, cx: &mut Context<'_>) -> Result<Advance> {
@@ -313,6 +323,12 @@ impl Task {
                 let ready = self.record(cx, rank)?.is_some();
                 Ok(ready || self.not_ready(rank, "it to enter"))
             }
+            Place::Connection { .. } if self.binding.to_all => {
+                match cx.links()?.boards()?.free_slot(self.binding.protocol)? {
+                    Ok(_) => Ok(true),
+                    Err(slowest) => Ok(self.not_ready(slowest, "credits")),
+                }
+            }
             Place::Connection { peer } => {
                 let ready = cx.connection(self.lane, peer)?.free_slot(self.binding.protocol)?.is_some();
                 Ok(ready || self.not_ready(peer, "credits"))
@@ -369,13 +385,22 @@ impl Task {
             return Ok(true);
         }
         let (protocol, hash) = (self.binding.protocol, self.binding.hash);
-        let connection = cx.connection(self.lane, peer)?;
-        match connection.header(protocol)? {
+        let header = match self.binding.to_all {
+            true => cx.links()?.boards()?.header(protocol, peer)?,
+            false => cx.connection(self.lane, peer)?.header(protocol)?,
+        };
+        match header {
             None => return Ok(self.not_ready(peer, "data")),
             Some(header) if header != hash => return Err(Error::new(Kind::Mismatch).with_rank(peer)),
             Some(_) => {}
         }
-        if protocol != Protocol::Simple && !connection.unpack(protocol, into, &mut self.lines[index]) {
+        let lines = &mut self.lines[index];
+        let whole = match protocol {
+            Protocol::Simple => true,
+            _ if self.binding.to_all => cx.links()?.boards()?.unpack(protocol, peer, into, lines)?,
+            _ => cx.connection(self.lane, peer)?.unpack(protocol, into, lines),
+        };
+        if !whole {
             return Ok(self.not_ready(peer, "data"));
         }
         self.lines[index] = usize::MAX;
@@ -479,8 +504,12 @@ impl Task {
             self.send(cx, destinations, piece, result)?;
         }
         for place in sources {
-            if let Place::Connection { peer } = *place {
-                cx.connection(self.lane, peer)?.consume(self.binding.protocol);
+            match *place {
+                Place::Connection { peer } if self.binding.to_all => {
+                    cx.links()?.boards()?.consume(self.binding.protocol, peer)?;
+                }
+                Place::Connection { peer } => cx.connection(self.lane, peer)?.consume(self.binding.protocol),
+                _ => {}
             }
         }
         Ok(())
@@ -549,6 +578,13 @@ impl Task {
     /// Publish the messages of a Move: filled slots, or the lines of `result`.
     fn send(&mut self, cx: &mut Context<'_>, destinations: &[Place], piece: usize, result: Memory) -> Result<()> {
         let (protocol, hash) = (self.binding.protocol, self.binding.hash);
+        if self.binding.to_all && destinations.iter().any(|place| matches!(place, Place::Connection { .. })) {
+            let links = cx.links()?;
+            let slot = links.boards()?.free_slot(protocol)?.map_err(|_| Error::new(Kind::Bug))?;
+            links.boards()?.show(protocol, slot, hash, result);
+            links.ring_all();
+            return Ok(());
+        }
         for place in destinations {
             let Place::Connection { peer } = *place else { continue };
             let connection = cx.connection(self.lane, peer)?;
