@@ -154,16 +154,18 @@ impl Kernel {
 }
 
 /// Bytes of a buffer from which asking for [`Write::Streaming`] pays when nobody reads the result at once: the call's buffers no longer
-/// fit the second-level cache. On a 2-core VM of a Sapphire Rapids (2 MiB L2; 30 Nov 2026, machine busy, one thread, GB/s read and
-/// written, cached against streaming, interleaved medians):
+/// fit the second-level cache. On a 2-core VM of a Sapphire Rapids (2 MiB L2; 30 Nov 2026, load about 3, one thread; medians of
+/// alternating runs, GB/s read and written, cached against streaming):
 ///
 /// | buffer  | copy       | 2 to 1     | 2 to 2     |
 /// |---------|------------|------------|------------|
-/// | 1 MiB   | 60 to 41   | 28 to 37   | 26 to 31   |
-/// | 4 MiB   | 27 to 26   | 24 to 26   | 18 to 24   |
-/// | 16 MiB  | 4.4 to 5.6 | 6.0 to 9.6 | 2.7 to 4.5 |
-/// | 64 MiB  | 2.4 to 3.8 | 3.2 to 3.6 | 2.6 to 3.9 |
-/// | 128 MiB | 2.2 to 2.7 | 2.6 to 4.2 | 1.9 to 2.8 |
+/// | 1 MiB   | 21 to 11   | 20 to 22   | 15 to 18   |
+/// | 4 MiB   | 18 to 23   | 19 to 27   | 13 to 24   |
+/// | 16 MiB  | 16 to 21   | 4.8 to 19  | 4.8 to 20  |
+/// | 64 MiB  | 5.1 to 7.0 | 5.5 to 7.6 | 4.6 to 9.5 |
+/// | 128 MiB | 5.7 to 7.1 | 5.8 to 7.8 | 4.8 to 9.4 |
+///
+/// Cached runs that follow each other at 1 MiB are faster still (copy 60, 2 to 1 28).
 pub const STREAMING_PAYS_FROM: usize = 4 << 20;
 
 /// Bytes of a run below which streaming never pays: the destination's ends and the fence cost more than the cache does.
