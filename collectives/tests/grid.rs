@@ -202,6 +202,24 @@ fn every_plan_is_right_with_plain_and_registered_buffers() {
 }
 
 #[test]
+fn long_messages_sent_straight_from_the_buffers_are_right_on_tcp() {
+    for algorithm in [None, Some(Algorithm::Ring), Some(Algorithm::OneShot)] {
+        let config = Config { algorithm, ..with(Backend::Tcp, None) };
+        cluster(3, &config, |c| {
+            for count in [65_535, 65_536, 700_001] {
+                let mine = data(c.rank().get(), count);
+                let mut output = vec![-1; count];
+                c.all_reduce(&mine, &mut output, ReduceOp::Sum).unwrap();
+                assert!(output.iter().enumerate().all(|(i, &got)| got == sum(3, i)), "{algorithm:?} {count}");
+                let mut place = mine;
+                c.all_reduce_in_place(&mut place, ReduceOp::Sum).unwrap();
+                assert_eq!(place, output, "{algorithm:?} {count} in place");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_plan_that_needs_registered_buffers_is_refused_without_them() {
     let config = Config { algorithm: Some(Algorithm::Direct), ..with(Backend::Shm, None) };
     let results = cluster(2, &config, |c| c.all_reduce_in_place(&mut [1i32; 100], ReduceOp::Sum));

@@ -15,7 +15,6 @@ use vervain_transport::{
         Event, Fabric, Identity, LinkId, Op, Span, Target,
         tcp::{Options, Tcp},
     },
-    sync,
 };
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -41,7 +40,7 @@ fn until<T>(fabrics: &mut [&mut Tcp], now: Time, mut found: impl FnMut(usize, Ev
                 }
             }
         }
-        sync::spin_loop();
+        std::thread::yield_now();
     }
     panic!("nothing came within a minute");
 }

@@ -125,6 +125,7 @@ impl Inner {
             input: message.memory,
             output: message.memory,
             scratch: Memory::EMPTY,
+            input_region: None,
             output_region: None,
             record: EnterRecord::default(),
             element: message.datatype.bytes(),

@@ -19,7 +19,7 @@ use core::cell::RefCell;
 use core::task::Poll;
 use std::sync::{Arc, Weak};
 
-use vervain_transport::fabric::Backend;
+use vervain_transport::fabric::{Backend, RegionId};
 use vervain_transport::{Error, Kind, Rank, Result, Time};
 
 pub use config::{Config, Progress, Protocol};
@@ -506,6 +506,14 @@ impl Communicator {
     }
 }
 
+/// Make a buffer of the caller usable in spans of the fabric, if that is wanted.
+fn span_of(links: &mut Links, memory: Memory, wanted: bool) -> Result<Option<RegionId>> {
+    if !wanted || memory.bytes() == 0 {
+        return Ok(None);
+    }
+    crate::buffer::register(links.fabric(), memory).map(Some)
+}
+
 fn same(left: usize, right: usize) -> Result<usize> {
     if left == right { Ok(left) } else { Err(Kind::InvalidArgument.into()) }
 }
@@ -523,7 +531,8 @@ impl Inner {
                 let pulls = choice.algorithm.needs() == Needs::ReadablePeers;
                 let mapped = self.maps();
                 let to_all = ranks > 2 && mapped && choice.shows_to_all(shape.collective);
-                let how = How { protocol: choice.protocol, mapped, to_all, pulls };
+                let returns = matches!(choice.algorithm, Algorithm::TwoShot | Algorithm::Ring);
+                let how = How { protocol: choice.protocol, mapped, to_all, pulls, returns };
                 self.remember(Prepared::new(shape, &program, plan, how, buffers))
             }
         };
@@ -578,14 +587,13 @@ impl Inner {
         let number = self.operation;
         let shape = self.prepared[index].shape;
         let record = if shape.registered { self.record(&buffers)? } else { prepare::foreign(&buffers) };
-        let region = match self.engine.links() {
-            Some(links) if self.prepared[index].pulls && buffers.output.bytes() > 0 => {
-                Some(crate::buffer::register(links.fabric(), buffers.output)?)
-            }
-            _ => None,
+        let wanted = self.prepared[index].wanted_spans(&buffers);
+        let regions = match self.engine.links() {
+            Some(links) => (span_of(links, buffers.input, wanted.0)?, span_of(links, buffers.output, wanted.1)?),
+            None => (None, None),
         };
         let prepared = &mut self.prepared[index];
-        prepared.bind(number, buffers, record, region);
+        prepared.bind(number, buffers, record, regions);
         self.operation += 1;
         self.engine.control().record(prepared.operation.descriptor());
         Ok(())
@@ -593,10 +601,13 @@ impl Inner {
 
     /// The operation has ended, well or not.
     fn after(&mut self, index: usize) {
-        let region = self.prepared[index].operation.binding().and_then(|binding| binding.output_region);
-        if let (Some(region), Some(links)) = (region, self.engine.links()) {
-            // Only a region in use is refused: then a read failed and the communicator with it.
-            let _ = links.fabric().release(region);
+        let Some(binding) = self.prepared[index].operation.binding() else { return };
+        let regions = [binding.input_region, binding.output_region];
+        if let Some(links) = self.engine.links() {
+            for region in regions.into_iter().flatten() {
+                // Only a region in use is refused: then the operation failed and the communicator with it.
+                let _ = links.fabric().release(region);
+            }
         }
     }
 
@@ -682,7 +693,7 @@ impl Inner {
         let (program, plan) = self.program(&shape, Algorithm::OneShot, rank, ranks)?;
         let mut prepared =
             Prepared::new(shape, &program, plan, How::by_messages(Protocol::Simple, self.maps()), buffers);
-        prepared.bind(self.operation, buffers, prepare::foreign(&buffers), None);
+        prepared.bind(self.operation, buffers, prepare::foreign(&buffers), (None, None));
         self.operation += 1;
         self.engine.control().record(prepared.operation.descriptor());
         self.engine.run(&mut prepared.operation)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vervain_transport::fabric::RegionId;
 use vervain_transport::{Kind, Rank, Result};
 
 use super::{Call, Protocol};
@@ -14,6 +15,10 @@ use crate::{Collective, DataType, ReduceOp};
 
 /// Messages larger than this are written past the caches: nobody reads them before they are evicted.
 const STREAM_LEAST: usize = 8 << 20;
+
+/// Messages of this size and above are sent straight from the caller's buffers where the fabric posts them: the copy that is saved costs
+/// more than the acknowledgement that is waited for.
+const STRAIGHT_LEAST: usize = 256 << 10;
 
 /// What makes two calls alike: they share everything but addresses and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,14 @@ impl Buffers {
     }
 }
 
+impl Buffers {
+    /// Whether one call's buffers have bytes in common.
+    fn overlap(&self) -> bool {
+        let (input, output) = (self.input.address(), self.output.address());
+        input < output + self.output.bytes() as u64 && output < input + self.input.bytes() as u64
+    }
+}
+
 /// How the data of a program moves.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
@@ -109,12 +122,14 @@ pub struct How {
     pub to_all: bool,
     /// Peers' plain memory is read.
     pub pulls: bool,
+    /// What a rank overwrites in place has come back from the rank that it was sent to: it has been sent for certain.
+    pub returns: bool,
 }
 
 impl How {
     /// By messages from one rank to another.
     pub fn by_messages(protocol: Protocol, mapped: bool) -> Self {
-        Self { protocol, mapped, to_all: false, pulls: false }
+        Self { protocol, mapped, to_all: false, pulls: false, returns: false }
     }
 }
 
@@ -127,15 +142,19 @@ pub struct Prepared {
     pub operation: Operation,
     /// What ranks compare, but for the number.
     pub descriptor: Descriptor,
-    /// Peers' plain memory is read: the output must be a span of the fabric.
-    pub pulls: bool,
+    /// Peers' plain memory is read.
+    pulls: bool,
+    /// Messages are sent straight from the buffers.
+    straight: bool,
+    /// See [`How::returns`].
+    returns: bool,
     _scratch: Box<[u64]>,
 }
 
 impl Prepared {
     /// Cut a call into the rounds of `program`.
     pub fn new(shape: Shape, program: &Arc<Program>, plan: u64, how: How, buffers: Buffers) -> Self {
-        let How { protocol, mapped, to_all, pulls } = how;
+        let How { protocol, mapped, to_all, pulls, returns } = how;
         let by_message = steps(program).any(|step| {
             matches!(step, Step::Move { sources, destinations, .. }
                 if sources.iter().chain(destinations).any(|place| matches!(place, Place::Connection { .. })))
@@ -154,12 +173,14 @@ impl Prepared {
             tuning: plan ^ (protocol as u64 + 1) << 32,
         };
         let scaled = shape.op == Some(ReduceOp::Avg) && shape.datatype.is_float() && program.ranks > 1;
+        let straight = by_message && !mapped && protocol == Protocol::Simple && shape.block() >= STRAIGHT_LEAST;
         let (owned, scratch) = buffer::owned(program.scratch as usize * geometry.longest());
         let binding = Binding {
             hash: 0,
             scratch,
             input: buffers.input,
             output: buffers.output,
+            input_region: None,
             output_region: None,
             record: EnterRecord::default(),
             element,
@@ -175,7 +196,13 @@ impl Prepared {
             let task = Task::new(0, Arc::clone(program), lane, binding.clone());
             operation.push(task, descriptor, None, 0, &peers(program, lane));
         }
-        Self { shape, operation, descriptor, pulls, _scratch: owned }
+        Self { shape, operation, descriptor, pulls, straight, returns, _scratch: owned }
+    }
+
+    /// Whether input and output must be spans of the fabric.
+    pub fn wanted_spans(&self, buffers: &Buffers) -> (bool, bool) {
+        let straight = self.straight && (self.returns || !buffers.overlap());
+        (straight, straight || self.pulls)
     }
 
     /// Make it ready to run as operation `number`.
@@ -184,7 +211,7 @@ impl Prepared {
         number: u64,
         buffers: Buffers,
         record: EnterRecord,
-        output_region: Option<vervain_transport::fabric::RegionId>,
+        regions: (Option<RegionId>, Option<RegionId>),
     ) {
         let descriptor = Descriptor { operation: number, ..self.descriptor };
         let hash = descriptor.hash();
@@ -192,7 +219,7 @@ impl Prepared {
             binding.hash = hash;
             binding.input = buffers.input;
             binding.output = buffers.output;
-            binding.output_region = output_region;
+            (binding.input_region, binding.output_region) = regions;
             binding.record = EnterRecord { hash, ..record };
         });
     }

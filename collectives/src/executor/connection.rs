@@ -116,7 +116,12 @@ pub struct Connection {
     entered: (u64, u64),
     signalled: (u64, u64),
     left: (u64, u64),
+    /// Messages on their way straight from registered buffers.
+    straight: u32,
 }
+
+/// Token of writes from registered buffers.
+pub const STRAIGHT: u64 = 4 << 32;
 
 impl Connection {
     /// Both inboxes are known. `start` is the first step of every counter, 0 but in tests of wrap-around.
@@ -144,6 +149,7 @@ impl Connection {
             entered: (0, 0),
             signalled: (0, 0),
             left: (0, 0),
+            straight: 0,
         }
     }
 
@@ -223,14 +229,43 @@ impl Connection {
     /// The Simple slot is filled with `bytes` bytes: let the peer see it.
     #[inline]
     pub fn send_filled(&mut self, slot: Slot, header: u64, bytes: usize) {
-        let (records, tail) = (self.areas.records(), self.areas.tail());
         self.post_range(at::SLOTS + self.areas.simple(slot.index).offset as usize, bytes);
+        self.describe(slot, header, bytes);
+    }
+
+    /// Record and counter of a Simple message.
+    #[inline]
+    fn describe(&mut self, slot: Slot, header: u64, bytes: usize) {
+        let (records, tail) = (self.areas.records(), self.areas.tail());
         area(self.outbox, records).write_record(slot.index, Record { header, bytes: bytes as u64 });
         let record = at::SLOTS + records.offset as usize + slot.index as usize * simple::RECORD;
         self.post_small(record, simple::RECORD);
         simple::publish(&area(self.outbox, tail).words(), slot.step.wrapping_add(1));
         self.post_small(at::SLOTS + tail.offset as usize, 8);
         self.senders[Protocol::Simple as usize].on_sent();
+    }
+
+    /// Send a Simple message whose bytes lie in a registered buffer. It must stay as it is until [`Links::is_drained`](super::Links::is_drained).
+    pub fn send_from(&mut self, slot: Slot, header: u64, local: Span) {
+        if let Some(posted) = &mut self.posted {
+            let offset = at::SLOTS as u64 + self.areas.simple(slot.index).offset;
+            let target = Target { remote: posted.remote, offset };
+            if local.bytes > 0 {
+                posted.backlog.push_back(Op::Write { token: STRAIGHT, local, target, immediate: None });
+                self.straight += 1;
+            }
+        }
+        self.describe(slot, header, local.bytes as usize);
+    }
+
+    /// A message sent from a registered buffer has landed.
+    pub fn on_landed(&mut self) {
+        self.straight = self.straight.saturating_sub(1);
+    }
+
+    /// Whether registered buffers are still being sent from.
+    pub fn is_straight(&self) -> bool {
+        self.straight > 0
     }
 
     /// The header of the next message, once it has begun to arrive.

@@ -12,7 +12,7 @@ use vervain_transport::fabric::{Doorbell, Event, Fabric, Key, LinkId, Op, Outcom
 use vervain_transport::{Error, Kind, Rank, Result, Time};
 
 use super::board::{Boards, board_bytes};
-use super::connection::{Connection, inbox_bytes, prepare_inbox};
+use super::connection::{Connection, STRAIGHT, inbox_bytes, prepare_inbox};
 use crate::buffer::{self, Memory};
 
 /// Lanes of a communicator: collectives, and messages between two ranks.
@@ -416,7 +416,8 @@ impl Links {
         if !self.active {
             return Ok(true);
         }
-        Ok(self.flush() && self.fabric.is_drained())
+        let straight = self.connections.iter().flatten().any(|connection| connection.is_straight());
+        Ok(self.flush() && !straight && self.fabric.is_drained())
     }
 
     /// Hand over what is due. True if all of it was taken.
@@ -435,6 +436,15 @@ impl Links {
     fn note_down(&mut self, peer: Rank, error: Error) {
         let entry = &mut self.peers[peer.index()];
         entry.down = entry.down.or(Some(error.with_rank(peer)));
+    }
+
+    /// Nothing may touch the caller's buffers any more: what is on its way from or to them is given up.
+    pub fn close(&mut self) {
+        for peer in &self.peers {
+            if let Some(link) = peer.link {
+                self.fabric.close(link);
+            }
+        }
     }
 
     /// Why nothing can come from `peer` any more, if that is so.
@@ -495,6 +505,18 @@ impl Links {
             (LETTER_SENT, _) => {
                 self.peers[peer.index()].sending = false;
                 self.send_letters(peer)
+            }
+            (STRAIGHT, _) => {
+                let lanes = (0..LANES).map(|lane| lane * self.peers.len() + peer.index());
+                // All messages of a link land in order; whichever lane still waits for one gets it.
+                for index in lanes {
+                    if let Some(connection) = self.connections[index].as_deref_mut().filter(|known| known.is_straight())
+                    {
+                        connection.on_landed();
+                        break;
+                    }
+                }
+                Ok(())
             }
             (READ, _) => {
                 self.reads[token as u32 as usize] -= 1;

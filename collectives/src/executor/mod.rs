@@ -444,7 +444,11 @@ impl Engine {
         };
         let error = self.control.failure().unwrap_or(error);
         let error = if error.operation().is_none() { error.with_operation(number) } else { error };
-        Some(self.control.fail(error, line))
+        let error = self.control.fail(error, line);
+        if let Some(links) = &mut self.links {
+            links.close();
+        }
+        Some(error)
     }
 }
 

@@ -23,7 +23,9 @@ pub struct Binding {
     pub input: Memory,
     /// What the caller gets.
     pub output: Memory,
-    /// Spans of `output`, if peers' plain memory is read straight into it.
+    /// Spans of `input`, if messages are sent straight from it.
+    pub input_region: Option<RegionId>,
+    /// Spans of `output`, if messages are sent straight from it, or peers' plain memory is read straight into it.
     pub output_region: Option<RegionId>,
     /// The executor's own memory for this call.
     pub scratch: Memory,
@@ -496,12 +498,15 @@ impl Task {
         let already = straight && (self.reading || (by_lines && matches!(sources[0], Place::Connection { .. })));
         let forward = by_lines && sources.len() == 1 && !self.is_raw(&sources[0]) && all_connections(destinations);
         if !already {
+            let from = self.span_to_send(sources, destinations, piece);
             let result = if forward {
                 self.source(cx, 0, &sources[0], piece)?
+            } else if from.is_some() && all_connections(destinations) {
+                Memory::EMPTY
             } else {
-                self.reduce(cx, sources, destinations, piece, complete)?
+                self.reduce(cx, sources, destinations, piece, complete, from.is_some())?
             };
-            self.send(cx, destinations, piece, result)?;
+            self.send(cx, destinations, piece, result, from)?;
         }
         for place in sources {
             match *place {
@@ -515,7 +520,28 @@ impl Task {
         Ok(())
     }
 
-    /// Run the kernel. Returns where the result lies for line messages.
+    /// The span of a registered buffer that holds what a Move sends: its only source, or its own destination.
+    fn span_to_send(&self, sources: &[Place], destinations: &[Place], piece: usize) -> Option<Span> {
+        let (Protocol::Simple, Some(input), Some(output)) =
+            (self.binding.protocol, self.binding.input_region, self.binding.output_region)
+        else {
+            return None;
+        };
+        let place = match sources {
+            [place @ Place::Local { .. }] if !self.is_raw(place) && all_connections(destinations) => place,
+            _ => destinations.iter().find(|place| matches!(place, Place::Local { buffer: Buffer::Output, .. }))?,
+        };
+        let region = match place {
+            Place::Local { buffer: Buffer::Input, .. } => input,
+            Place::Local { buffer: Buffer::Output, .. } => output,
+            _ => return None,
+        };
+        let (start, _) = self.chunk(place)?;
+        Some(Span { region, offset: (start + self.cursor) as u64, bytes: piece as u64 })
+    }
+
+    /// Run the kernel. Returns where the result lies for line messages. `sent` says that messages are sent from our own
+    /// destination, so that their slots need not be filled here.
     fn reduce(
         &mut self,
         cx: &mut Context<'_>,
@@ -523,6 +549,7 @@ impl Task {
         destinations: &[Place],
         piece: usize,
         complete: bool,
+        sent: bool,
     ) -> Result<Memory> {
         cx.reduction.begin(piece);
         for (index, place) in sources.iter().enumerate() {
@@ -535,7 +562,7 @@ impl Task {
         let mut messages = false;
         for place in destinations {
             let memory = match *place {
-                Place::Connection { .. } if by_lines => {
+                Place::Connection { .. } if by_lines || sent => {
                     messages = true;
                     continue;
                 }
@@ -576,7 +603,16 @@ impl Task {
     }
 
     /// Publish the messages of a Move: filled slots, or the lines of `result`.
-    fn send(&mut self, cx: &mut Context<'_>, destinations: &[Place], piece: usize, result: Memory) -> Result<()> {
+    ///
+    /// `from` is where the bytes already lie in a registered buffer of ours; the slot is then filled from there by the fabric.
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        destinations: &[Place],
+        piece: usize,
+        result: Memory,
+        from: Option<Span>,
+    ) -> Result<()> {
         let (protocol, hash) = (self.binding.protocol, self.binding.hash);
         if self.binding.to_all && destinations.iter().any(|place| matches!(place, Place::Connection { .. })) {
             let links = cx.links()?;
@@ -589,8 +625,9 @@ impl Task {
             let Place::Connection { peer } = *place else { continue };
             let connection = cx.connection(self.lane, peer)?;
             let slot = connection.free_slot(protocol)?.ok_or(Error::new(Kind::Bug))?;
-            match protocol {
-                Protocol::Simple => connection.send_filled(slot, hash, piece),
+            match (protocol, from) {
+                (Protocol::Simple, Some(span)) => connection.send_from(slot, hash, span),
+                (Protocol::Simple, None) => connection.send_filled(slot, hash, piece),
                 _ => connection.send_lines(protocol, slot, hash, result),
             }
             connection.ring();

@@ -71,8 +71,39 @@ impl Wait {
     }
 }
 
-/// Cores that this process may use.
+/// Cores that the ranks of this host share. A launcher that binds every rank to one core has a core for each.
 fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    *CORES.get_or_init(|| match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => online().unwrap_or(1),
+        several => several,
+    })
+}
+
+/// Cores of the machine, from a list such as `0-3,8`.
+fn online() -> Option<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    count(&list)
+}
+
+fn count(list: &str) -> Option<usize> {
+    list.trim().split(',').try_fold(0, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + (last.checked_sub(first)? + 1))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_lists_are_counted_and_nonsense_is_not() {
+        assert_eq!(count("0-15\n"), Some(16));
+        assert_eq!(count("0,2-3,8"), Some(4));
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count(""), None);
+        assert_eq!(count("3-1"), None);
+    }
 }
