@@ -1,4 +1,5 @@
 //! Collectives as verified plans, executed over [`vervain_transport`]: the upper half of vervain.
+#![warn(missing_docs)]
 
 pub mod bootstrap;
 mod buffer;
