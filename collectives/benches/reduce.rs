@@ -1,4 +1,4 @@
-//! The kernels, by shape, type and size. `examples/reduce_rate` prints the same as one table.
+//! The kernels, by shape, type and size. `benches/reduce_rate.rs` prints the same as one table.
 
 use std::hint::black_box;
 

@@ -60,7 +60,7 @@ fn body_that_loses_rank_2() {
     }
     let thread = joined.mesh.spawn().unwrap();
     while thread.handle().failure().is_none() {
-        std::thread::yield_now();
+        vervain_transport::sync::thread::yield_now();
     }
     let error = thread.handle().failure().unwrap();
     assert_eq!((error.kind(), error.rank()), (Kind::PeerDied, Some(Rank::new(2))));

@@ -147,9 +147,11 @@ fn a_device_in_the_transport_is_noticed() {
 fn atomics_come_from_sync(files: &[File]) -> Vec<String> {
     let door = |file: &File| file.path == "transport/src/sync.rs" || file.path.starts_with("transport/src/sync/");
     let cells = ["core::sync::atomic", "std::sync::atomic", "core::cell::UnsafeCell", "std::cell::UnsafeCell"];
-    let model = ["loom::", "hint::spin_loop", "thread::yield_now"];
+    let model = ["loom::", "hint::spin_loop", "std::thread::yield_now"];
     let complaint = |file: &File| {
         let code = source::code(&file.text).split_whitespace().collect::<String>().replace("sync::spin_loop", "");
+        let code =
+            if code.contains("usestd::thread;") { code.replace("thread::yield", "std::thread::yield") } else { code };
         let found = cells.iter().chain(&model).find(|word| code.contains(**word))?;
         Some(format!("{}: names {found}, which comes from vervain_transport::sync", file.path))
     };
@@ -166,7 +168,9 @@ fn atomics_elsewhere_are_noticed() {
     notices(atomics_come_from_sync, "transport/src/ring/spsc.rs", "use core::sync::atomic::AtomicU64;");
     notices(atomics_come_from_sync, "collectives/src/lib.rs", "static X: std::sync :: atomic::AtomicBool = 0;");
     notices(atomics_come_from_sync, "cli/src/main.rs", "std::hint::spin_loop()");
+    notices(atomics_come_from_sync, "cli/src/main.rs", "use std::thread; fn f() { g(); thread::yield_now() }");
     accepts(atomics_come_from_sync, "transport/src/sync.rs", "use core::sync::atomic::AtomicU64;");
+    accepts(atomics_come_from_sync, "cli/src/main.rs", "use vervain_transport::sync::thread; thread::yield_now()");
     accepts(atomics_come_from_sync, "transport/src/ring/spsc.rs", "use crate::sync::{AtomicU64, UnsafeCell};");
 }
 

@@ -41,7 +41,7 @@ fn wait<T>(fabrics: &mut [&mut Shm], mut pick: impl FnMut(usize, &Event) -> Opti
                 return value;
             }
         }
-        std::thread::yield_now();
+        vervain_transport::sync::thread::yield_now();
     }
     panic!("waited in vain");
 }

@@ -253,7 +253,7 @@ fn threads_carry_a_death_to_all() {
     let end = Instant::now() + Duration::from_secs(20);
     while !threads.iter().all(|thread| thread.handle().failure().is_some()) {
         assert!(Instant::now() < end, "the death did not arrive");
-        std::thread::yield_now();
+        vervain_transport::sync::thread::yield_now();
     }
     assert!(threads.iter().all(|thread| thread.handle().failure().unwrap().rank() == Some(Rank::new(3))));
 }

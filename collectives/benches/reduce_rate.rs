@@ -1,6 +1,6 @@
 //! How fast the kernels are here: GB/s of all bytes that are read and written, by message size.
 //!
-//! `cargo run --release -p vervain-collectives --example reduce_rate [THREADS]`: that many threads run at once, each on its own memory,
+//! `cargo bench -p vervain-collectives --bench reduce_rate [-- THREADS]`: that many threads run at once, each on its own memory,
 //! and the slowest counts.
 
 use std::hint::black_box;
@@ -41,7 +41,7 @@ const SHAPES: [Shape; 10] = [
 ];
 
 fn main() {
-    let threads = env::args().nth(1).map_or(1, |text| text.parse().expect("the number of threads"));
+    let threads = env::args().find_map(|text| text.parse().ok()).unwrap_or(1);
     println!("GB/s per thread, read and written, {threads} thread(s)");
     print!("{:>12}", "bytes");
     SHAPES.iter().for_each(|shape| print!("{:>10}", shape.name));
