@@ -16,7 +16,7 @@ elif ! cargo fuzz --version >/dev/null 2>&1; then
     skip fuzz "no cargo-fuzz; ci/setup.sh fuzz installs it"
 elif [ ! -d fuzz ]; then
     skip fuzz "no fuzz targets"
-elif ! cargo +nightly fuzz build; then
+elif ! cargo +nightly fuzz build --codegen-units 16; then
     fail "the fuzz targets build"
 else
     triple=$(rustc -vV | sed -n 's/^host: //p')
