@@ -25,6 +25,14 @@ pub struct Descriptor {
     pub tuning: u64,
 }
 
+/// Set in the numbers of messages.
+const MESSAGE: u64 = 1 << 63;
+
+/// Number of a message: bit 63, then sender, receiver and a count. Unique on a communicator, and the same on both sides.
+pub(crate) fn message_number(from: Rank, to: Rank, number: u64) -> u64 {
+    MESSAGE | u64::from(from.get() & 0x7fff) << 48 | u64::from(to.get() & 0xffff) << 32 | number & 0xffff_ffff
+}
+
 /// Words of a descriptor's wire form.
 pub const WORDS: usize = 5;
 
@@ -67,6 +75,21 @@ impl Descriptor {
             },
             tuning,
         })
+    }
+
+    /// Whether this is a message between two ranks: both sides call it `Send`, with the receiver as root.
+    pub const fn is_message(&self) -> bool {
+        self.operation & MESSAGE != 0
+    }
+
+    /// What reports call the operation.
+    pub fn name(&self) -> String {
+        let number = self.operation;
+        if !self.is_message() {
+            return format!("operation {number}");
+        }
+        let (from, to) = (number >> 48 & 0x7fff, number >> 32 & 0xffff);
+        format!("message {} from rank {from} to rank {to}", number & 0xffff_ffff)
     }
 
     /// 64 bits that differ, but for luck, when any field does. Never 0.

@@ -7,7 +7,7 @@ use vervain_transport::{Error, Kind, Rank, Result};
 
 use super::{Begun, Call, Elements, ElementsMut, Inner};
 use crate::buffer::Memory;
-use crate::call::Descriptor;
+use crate::call::{Descriptor, message_number};
 use crate::executor::{Binding, EnterRecord, Geometry, Operation, Task, payload};
 use crate::plan::{Buffer, Place, Program, Step};
 use crate::reduce::{Kernel, Write};
@@ -138,11 +138,6 @@ impl Inner {
         };
         (Task::new(LANE, program, 0, binding), descriptor)
     }
-}
-
-/// Bit 63, then sender, receiver and a count: unique among the operations of a communicator, and the same on both sides.
-fn message_number(from: Rank, to: Rank, number: u64) -> u64 {
-    1 << 63 | u64::from(from.get() & 0x7fff) << 48 | u64::from(to.get() & 0xffff) << 32 | number & 0xffff_ffff
 }
 
 fn program(message: &Message, rank: Rank, ranks: u32) -> Program {

@@ -10,7 +10,6 @@ use super::edge::{Arrival, Edge};
 use super::frame::{Flood, Message};
 use super::handle::{Command, Handle, State};
 use super::poll::{self, Watch};
-use crate::Collective;
 use crate::bootstrap::Member;
 use crate::bootstrap::channel::{Channel, frame};
 use crate::call::Descriptor;
@@ -192,10 +191,14 @@ impl Mesh {
         }
         for at in 0..self.questions.len() {
             let Some(theirs) = self.questions[at] else { continue };
-            let rank = Rank::new(at as u32);
-            if self.handle.calls().entered() > theirs.operation {
+            let ours = self.handle.calls().find(|ours| ours.operation == theirs.operation);
+            // messages have numbers of their own, which tell nothing about other messages
+            let is_past = !theirs.is_message() && self.handle.calls().entered() > theirs.operation;
+            if ours.is_some() || is_past {
                 self.questions[at] = None;
-                self.compare(rank, theirs);
+            }
+            if let Some(ours) = ours.filter(|ours| *ours != theirs) {
+                self.differ((self.handle.rank(), ours), (Rank::new(at as u32), theirs));
             }
         }
         let open = self.questions.iter().any(Option::is_some);
@@ -203,15 +206,11 @@ impl Mesh {
         self.pause = (self.pause * 2).min(SLOWEST);
     }
 
-    fn compare(&mut self, rank: Rank, theirs: Descriptor) {
-        let here = self.handle.rank();
-        let ours = self.handle.calls().find(|ours| is_same_operation(here, ours, rank, &theirs));
-        if let Some(ours) = ours.filter(|ours| !is_agreed(ours, &theirs)) {
-            let mut calls = [(here, ours), (rank, theirs)];
-            calls.sort_by_key(|(rank, _)| *rank);
-            self.note_mismatch(&calls);
-            self.say(Message::Mismatch(calls));
-        }
+    fn differ(&mut self, ours: (Rank, Descriptor), theirs: (Rank, Descriptor)) {
+        let mut calls = [ours, theirs];
+        calls.sort_by_key(|(rank, _)| *rank);
+        self.note_mismatch(&calls);
+        self.say(Message::Mismatch(calls));
     }
 
     fn note_mismatch(&mut self, calls: &[(Rank, Descriptor); 2]) {
@@ -305,24 +304,6 @@ pub(crate) fn neighbours(rank: Rank, ranks: u32) -> Vec<Rank> {
     peers.into_iter().map(|peer| Rank::new(peer as u32)).collect()
 }
 
-/// Whether two calls of two ranks are meant to meet. A message has only one counterpart; all others are everybody's.
-fn is_same_operation(here: Rank, ours: &Descriptor, there: Rank, theirs: &Descriptor) -> bool {
-    use Collective::{Recv, Send};
-    ours.operation == theirs.operation
-        && match (ours.collective, theirs.collective) {
-            (Send, Recv) | (Recv, Send) => ours.root == Some(there) && theirs.root == Some(here),
-            (Send | Recv, _) | (_, Send | Recv) => false,
-            _ => true,
-        }
-}
-
-fn is_agreed(ours: &Descriptor, theirs: &Descriptor) -> bool {
-    match ours.collective {
-        Collective::Send | Collective::Recv => ours.count == theirs.count && ours.datatype == theirs.datatype,
-        _ => ours == theirs,
-    }
-}
-
 fn describe_mismatch(calls: &[(Rank, Descriptor); 2]) -> String {
     let [(first, one), (second, other)] = calls;
     let (mut a, mut b) = (one.to_string(), other.to_string());
@@ -330,7 +311,7 @@ fn describe_mismatch(calls: &[(Rank, Descriptor); 2]) -> String {
         a += &format!(", plan {:016x}", one.tuning);
         b += &format!(", plan {:016x}", other.tuning);
     }
-    format!("operation {}: rank {first} called {a}; rank {second} called {b}", one.operation)
+    format!("{}: rank {first} called {a}; rank {second} called {b}", one.name())
 }
 
 #[cfg(test)]

@@ -41,11 +41,13 @@ impl Record {
         let position = self.written.load(Ordering::Relaxed);
         self.written.store(position + 1, Ordering::Relaxed);
         self.slots[position as usize % SLOTS].write(call.to_words());
-        // SYNC control.entered -> control.entered: a hint for reports; nothing is read because of it
-        self.entered.store(call.operation + 1, Ordering::Relaxed);
+        if !call.is_message() {
+            // SYNC control.entered -> control.entered: a hint for reports; nothing is read because of it
+            self.entered.store(call.operation + 1, Ordering::Relaxed);
+        }
     }
 
-    /// How many operations this rank has entered.
+    /// How many operations of all ranks this rank has entered; messages between two have their own numbers.
     pub(crate) fn entered(&self) -> u64 {
         // SYNC control.entered -> control.entered
         self.entered.load(Ordering::Relaxed)

@@ -174,16 +174,30 @@ fn plans_that_differ_alone_are_told_apart() {
 
 #[test]
 fn messages_between_two_are_compared_with_their_counterpart_alone() {
-    let to = |collective, peer, count| Descriptor { collective, root: Some(Rank::new(peer)), op: None, ..call(count) };
+    let number = crate::call::message_number(Rank::new(0), Rank::new(1), 3);
+    let message = |count| Descriptor {
+        operation: number,
+        collective: Collective::Send,
+        root: Some(Rank::new(1)),
+        op: None,
+        ..call(count)
+    };
     for (count, fails) in [(8, false), (9, true)] {
         let mut meshes = meshes(3);
         let handles = handles(&meshes);
-        handles[0].record(&to(Collective::Send, 1, 8));
-        handles[1].record(&to(Collective::Recv, 0, count));
+        handles[0].record(&message(8));
+        handles[1].record(&call(8));
         handles[2].record(&call(8));
-        handles[0].stalled(&to(Collective::Send, 1, 8));
+        handles[0].stalled(&message(8));
         settle(&mut meshes, NOW);
+        // rank 1 is told before it calls, and remembers that it was
+        handles[1].record(&message(count));
+        settle(&mut meshes, NOW.after(Duration::from_secs(2)));
         assert!(handles.iter().all(|handle| handle.failure().is_some() == fails));
+        if fails {
+            let line = &handles[2].report().unwrap().lines[0];
+            assert!(line.starts_with("message 3 from rank 0 to rank 1: rank 0 called send of 8 float"), "{line}");
+        }
     }
 }
 
