@@ -20,6 +20,8 @@ pub struct Joining {
     fabrics: Fabrics,
     config: Config,
     prepared: bool,
+    /// Why a fabric of ours could not be made, for the report.
+    story: Option<String>,
 }
 
 /// The fabrics that this rank could make; the table decides which is used.
@@ -46,15 +48,15 @@ impl Joining {
     pub fn start(id: &UniqueId, rank: Rank, ranks: u32, config: &Config) -> Result<Self, Box<InitError>> {
         let now = Time::now();
         let made = Fabrics::make(id, rank, ranks, config);
-        let (fabrics, offer) = match made {
+        let (fabrics, offer, story) = match made {
             Ok(fabrics) => {
                 let offer = fabrics.offer().emit();
-                (fabrics, Ok(offer))
+                (fabrics, Ok(offer), None)
             }
-            Err(error) => (Fabrics::default(), Err(error)),
+            Err(Unusable { error, story }) => (Fabrics::default(), Err(error), Some(format!("rank {rank}: {story}"))),
         };
         let join = Join::start(id, rank, ranks, offer, now, now.after(config.init_timeout))?;
-        Ok(Self { join, fabrics, config: config.clone(), prepared: false })
+        Ok(Self { join, fabrics, config: config.clone(), prepared: false, story })
     }
 
     /// Go on.
@@ -63,7 +65,7 @@ impl Joining {
     /// As for [`Communicator::init_rank`].
     pub fn step(&mut self, now: Time) -> Poll<Result<Communicator, Box<InitError>>> {
         if let Poll::Ready(result) = self.join.step(now) {
-            return Poll::Ready(result.and_then(|joined| self.finish(joined)));
+            return Poll::Ready(result.map_err(|error| self.tell(error)).and_then(|joined| self.finish(joined)));
         }
         if !self.prepared
             && let Some(members) = self.join.on_table()
@@ -84,6 +86,14 @@ impl Joining {
             }
             poll::wait(&self.join.watches(), now, self.join.wake(now));
         }
+    }
+
+    /// The error with what only we know of it.
+    fn tell(&mut self, error: Box<InitError>) -> Box<InitError> {
+        let Some(story) = self.story.take() else { return error };
+        let mut lines = error.report.lines.clone();
+        lines.push(story);
+        Box::new(InitError::new(error.error, lines))
     }
 
     fn finish(&mut self, joined: Joined) -> Result<Communicator, Box<InitError>> {
@@ -180,24 +190,39 @@ fn choose(members: &[Member], config: &Config) -> Result<Option<(Backend, Vec<ex
     Ok(Some((backend, members.ok_or(Error::new(Kind::Unsupported))?)))
 }
 
+/// A fabric that cannot be made, and why in a sentence.
+#[derive(Debug)]
+struct Unusable {
+    error: Error,
+    story: String,
+}
+
+impl Unusable {
+    fn new(what: &str, error: Error) -> Self {
+        Self { error, story: format!("{what} is not usable: {error}") }
+    }
+}
+
 impl Fabrics {
     /// Those that the configuration allows. A fabric that cannot be made is an error only if it was asked for.
-    fn make(id: &UniqueId, rank: Rank, ranks: u32, config: &Config) -> Result<Self> {
-        let incarnation = u64::from_le_bytes(random()?);
+    fn make(id: &UniqueId, rank: Rank, ranks: u32, config: &Config) -> Result<Self, Unusable> {
+        let random = random().map_err(|error| Unusable::new("the system's source of random bytes", error))?;
+        let incarnation = u64::from_le_bytes(random);
         let mut fabrics = Self { incarnation, ..Self::default() };
         if ranks == 1 {
             return Ok(fabrics);
         }
         let identity = Identity { rank, incarnation, secret: id.secret().clone() };
         if config.fabric != Some(Backend::Tcp) {
-            match shm::Shm::new(identity.clone(), shm::Options::from_env()) {
+            match shared_memory(identity.clone(), ranks) {
                 Ok(shm) => fabrics.shm = Some(Box::new(shm)),
-                Err(error) if config.fabric.is_some() => return Err(error),
-                Err(error) => tracing::warn!(%error, "shared memory is not usable; going on over tcp"),
+                Err(unusable) if config.fabric.is_some() => return Err(unusable),
+                Err(unusable) => tracing::warn!("{}; all ranks go on over tcp", unusable.story),
             }
         }
         if config.fabric != Some(Backend::Shm) {
-            fabrics.tcp = Some(Box::new(tcp::Tcp::new(identity, tcp_options(id.address().ip()))?));
+            let tcp = tcp::Tcp::new(identity, tcp_options(id.address().ip()));
+            fabrics.tcp = Some(Box::new(tcp.map_err(|error| Unusable::new("tcp", error))?));
         }
         Ok(fabrics)
     }
@@ -217,6 +242,23 @@ impl Fabrics {
 
 /// Bytes of the kernel's buffers per socket and direction: a message and a half, which stays in a core's cache.
 const SOCKET_BUFFER: usize = 1 << 20;
+
+/// Shared memory with room for what all ranks of this host will need, which is found out before anybody depends on it.
+fn shared_memory(identity: Identity, ranks: u32) -> Result<shm::Shm, Unusable> {
+    let options = shm::Options::from_env();
+    let place = options
+        .directory
+        .as_ref()
+        .map_or("shared memory".into(), |path| format!("shared memory in {} (VERVAIN_SHM_DIR)", path.display()));
+    let mut shm = shm::Shm::new(identity, options).map_err(|error| Unusable::new(&place, error))?;
+    match shm.check_room(executor::room(ranks as usize)) {
+        Ok(()) => Ok(shm),
+        Err(error) => {
+            let story = shm.shortage().map_or_else(|| error.to_string(), shm::Shortage::to_string);
+            Err(Unusable { error, story })
+        }
+    }
+}
 
 /// On loopback if the job meets there, else on the interface that the rule chooses.
 fn tcp_options(meeting: IpAddr) -> tcp::Options {

@@ -713,7 +713,16 @@ impl Inner {
         Ok((program, hash))
     }
 
+    /// A part of ours that all ranks register together: what goes wrong here ends the communicator for all of them.
     fn register(&mut self, bytes: usize) -> Result<(Memory, Keep)> {
+        self.try_register(bytes).map_err(|error| {
+            let difference = self.engine.links().and_then(|links| links.difference());
+            let what = difference.unwrap_or_else(|| format!("allocation of {bytes} bytes"));
+            self.engine.broken(error, &what)
+        })
+    }
+
+    fn try_register(&mut self, bytes: usize) -> Result<(Memory, Keep)> {
         let life = Arc::new(());
         let Some(_) = self.engine.links() else {
             let (owned, memory) = crate::buffer::owned(bytes);

@@ -78,6 +78,11 @@ impl Boards {
         self.peers.iter().flatten().count() + 1 == self.peers.len()
     }
 
+    /// Whether this peer's board is here.
+    pub fn has(&self, peer: Rank) -> bool {
+        self.peers[peer.index()].is_some()
+    }
+
     /// The slot for the next message, if all peers have room; otherwise who has not.
     pub fn free_slot(&mut self, protocol: Protocol) -> Result<Result<Slot, Rank>> {
         if let Some(slot) = self.senders[protocol as usize].slot() {

@@ -32,6 +32,14 @@ pub struct Member {
     pub address: Vec<u8>,
 }
 
+/// Bytes of shared memory that a job of `ranks` ranks on one host needs for its first lane.
+pub fn room(ranks: usize) -> usize {
+    ranks * (ranks.saturating_sub(1) * (inbox_bytes(true) + LINK) + board_bytes(ranks))
+}
+
+/// What a fabric may keep for a link, about.
+const LINK: usize = 256 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Letter {
     Inbox { lane: u32, key: Key },
@@ -112,7 +120,7 @@ pub struct Registration {
     complete: usize,
     /// Bytes that all must have, and who has not.
     bytes: u64,
-    odd: Option<Rank>,
+    odd: Option<(Rank, u64)>,
     /// The others', by rank; `None` for us and for those that have not told yet.
     pub parts: Vec<Option<PeerPart>>,
 }
@@ -300,6 +308,11 @@ impl Links {
         Ok(false)
     }
 
+    /// The first peer whose board has not come.
+    pub fn without_board(&self) -> Option<Rank> {
+        self.others().find(|&peer| self.boards.as_ref().is_none_or(|boards| !boards.has(peer)))
+    }
+
     /// The boards, which [`Links::connect_boards`] made.
     #[inline]
     pub fn boards(&mut self) -> Result<&mut Boards> {
@@ -343,11 +356,34 @@ impl Links {
     /// Whether all peers told us their part of a registration, with as many bytes as ours, and have ours.
     pub fn registered(&self, index: u32) -> Result<bool> {
         let registration = &self.registrations[index as usize];
-        if let Some(peer) = registration.odd {
+        if let Some((peer, _)) = registration.odd {
             return Err(Error::new(Kind::Mismatch).with_rank(peer));
         }
         let others = self.ranks() - 1;
         Ok(registration.complete == others && registration.imported == others)
+    }
+
+    /// Who keeps [`Links::link_all`] or the last registration waiting: the first such rank.
+    pub fn behind(&self) -> Option<Rank> {
+        let unlinked = self.others().find(|peer| !self.peers[peer.index()].up);
+        let silent = || {
+            self.others().find(|peer| self.registrations.last().is_some_and(|last| last.parts[peer.index()].is_none()))
+        };
+        unlinked.or_else(silent)
+    }
+
+    /// Both values of a registration whose sizes differ.
+    pub fn difference(&self) -> Option<String> {
+        let number = self.registrations.len().checked_sub(1)?;
+        let registration = &self.registrations[number];
+        let (peer, bytes) = registration.odd?;
+        let (rank, ours) = (self.rank, registration.bytes);
+        Some(format!("allocation {number}: rank {rank} wants {ours} bytes, rank {peer} wants {bytes}"))
+    }
+
+    /// Where the fabric's memory ran out.
+    pub fn shortage(&self) -> Option<String> {
+        self.fabric.shortage()
     }
 
     /// A registration that was made.
@@ -574,7 +610,7 @@ impl Links {
         }
         registration.complete += 1;
         if registration.bytes != bytes {
-            registration.odd = Some(peer);
+            registration.odd = Some((peer, bytes));
         }
         self.peers[peer.index()].letters.push_back(Letter::Imported { index });
         self.send_letters(peer)

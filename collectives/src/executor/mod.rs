@@ -18,26 +18,29 @@ mod staging;
 mod task;
 mod wait;
 
+use core::mem::replace;
 use core::time::Duration;
 
 use vervain_transport::{Error, Kind, Rank, Result, Time, sync};
 
 pub use connection::{EnterRecord, FOREIGN, payload};
 pub use geometry::Geometry;
-pub use links::{Links, Member};
+pub use links::{Links, Member, room};
 pub use task::{Advance, Binding, Task};
 
 use crate::buffer::Reduction;
 use crate::call::Descriptor;
 use crate::control::{Handle, Mesh};
 use staging::Staging;
-use task::Context;
+use task::{Context, Waiting};
 use wait::{Pause, Wait};
 
 /// Without progress for so long, peers are asked what they are doing.
 const STALL: Duration = Duration::from_millis(500);
 /// How long the control mesh may take to say why a link broke or a header differed.
 const EXPLANATION: Duration = Duration::from_secs(2);
+/// How long notices of others may take to come in when our deadline has passed.
+const LAST_WORD: Duration = Duration::from_millis(100);
 /// Longest sleep: the deadline, links and failures are looked at this often.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -55,9 +58,13 @@ pub struct Operation {
     entries: Vec<Entry>,
     peers: Vec<(usize, Rank)>,
     connected: bool,
+    /// The first peer without a connection.
+    unconnected: Option<Rank>,
     /// What ranks compare. Operations of one pair of ranks have several: the one of the first task that is not done.
     descriptors: Vec<Descriptor>,
     deadline: Option<Time>,
+    /// The deadline has passed once.
+    overdue: bool,
     stalled: bool,
     /// When stepping last found it stuck for the first time.
     since: Option<Time>,
@@ -74,8 +81,10 @@ impl Operation {
             entries: Vec::new(),
             peers: Vec::new(),
             connected: false,
+            unconnected: None,
             descriptors: Vec::new(),
             deadline: None,
+            overdue: false,
             stalled: false,
             since: None,
             gone: None,
@@ -103,7 +112,7 @@ impl Operation {
             *known = descriptor;
         }
         (self.deadline, self.stalled, self.since) = (None, false, None);
-        (self.gone, self.failed) = (None, None);
+        (self.gone, self.failed, self.overdue) = (None, None, false);
     }
 
     /// What ranks compare, of the only or first task.
@@ -117,6 +126,11 @@ impl Operation {
     /// The binding of the only or first task.
     pub fn binding(&self) -> Option<&Binding> {
         self.entries.first().map(|entry| entry.task.binding())
+    }
+
+    /// For whom a task waits, or the whole operation before it begins.
+    fn waiting(&self, task: &Task) -> Option<Waiting> {
+        self.unconnected.map(|peer| Waiting { peer, what: "a connection" }).or(task.waiting())
     }
 
     /// The first task that is not done, with its descriptor.
@@ -150,12 +164,14 @@ impl Machine for Operation {
 pub struct Until<F> {
     condition: F,
     deadline: Option<Time>,
+    /// Somebody whom it needs was gone at the last look.
+    gone: bool,
 }
 
 impl<F: FnMut(&mut Links) -> Result<bool>> Until<F> {
     /// Done when `condition` says true.
     pub fn new(condition: F) -> Self {
-        Self { condition, deadline: None }
+        Self { condition, deadline: None, gone: false }
     }
 }
 
@@ -170,7 +186,12 @@ impl<F: FnMut(&mut Links) -> Result<bool>> Machine for Until<F> {
         engine.step_mesh(now);
         engine.check()?;
         engine.poll(now)?;
-        if now >= deadline { Err(Kind::TimedOut.into()) } else { Ok(()) }
+        let behind = engine.links.as_ref().and_then(Links::behind);
+        if let Some(error) = behind.and_then(|peer| engine.gone(peer)).filter(|_| replace(&mut self.gone, true)) {
+            return Err(error);
+        }
+        let late = Error::new(Kind::TimedOut);
+        if now >= deadline { Err(behind.map_or(late, |peer| late.with_rank(peer))) } else { Ok(()) }
     }
 }
 
@@ -354,19 +375,23 @@ impl Engine {
     fn connect(&mut self, operation: &mut Operation) -> Result<bool> {
         let Some(links) = &mut self.links else { return Ok(operation.peers.is_empty()) };
         let boards = operation.binding().is_some_and(|binding| binding.to_all);
-        let mut all = !boards || links.connect_boards()?;
+        let has_boards = !boards || links.connect_boards()?;
+        operation.unconnected = None;
         for &(lane, peer) in &operation.peers {
             let connected = links.connect(lane, peer)?;
+            operation.unconnected = operation.unconnected.or((!connected).then_some(peer));
             if let Some(error) = links.down(peer).filter(|_| !connected) {
                 return Err(error);
             }
-            all &= connected;
         }
-        if !all {
+        if !has_boards {
+            operation.unconnected = operation.unconnected.or(links.without_board());
+        }
+        operation.connected = has_boards && operation.unconnected.is_none();
+        if !operation.connected {
             links.poll(Time::now())?;
         }
-        operation.connected = all;
-        Ok(all)
+        Ok(operation.connected)
     }
 
     /// Let the fabric and the letters go on.
@@ -383,10 +408,15 @@ impl Engine {
         self.step_mesh(now);
         self.check()?;
         self.poll(now)?;
-        let deadline = *operation.deadline.get_or_insert(now.after(self.timeout));
+        let mut deadline = *operation.deadline.get_or_insert(now.after(self.timeout));
+        if now >= deadline && !replace(&mut operation.overdue, true) {
+            // Perhaps it was us who stood still: then others have already said so, and their notice is on its way in.
+            deadline = now.after(LAST_WORD);
+            operation.deadline = Some(deadline);
+        }
         let stalled = idle >= STALL && !core::mem::replace(&mut operation.stalled, idle >= STALL);
         let Some((task, &descriptor)) = operation.first_open() else { return Ok(()) };
-        let waiting = task.waiting();
+        let waiting = operation.waiting(task);
         if stalled {
             self.control.waiting(waiting.map(|waiting| waiting.peer));
             self.control.stalled(&descriptor);
@@ -431,16 +461,38 @@ impl Engine {
         operation.failed = Some((error, if unclear { now.after(EXPLANATION) } else { now }));
     }
 
+    /// Something that all ranks do together went wrong outside of an operation: they are told, with what is known.
+    pub fn broken(&self, error: Error, what: &str) -> Error {
+        let line = match self.shortage(error) {
+            Some(shortage) => format!("rank {}: {what}: {shortage}", self.rank),
+            None => format!("rank {}: {what}: {error}", self.rank),
+        };
+        self.control.fail(error.with_rank(error.rank().unwrap_or(self.rank)), line)
+    }
+
+    /// The numbers, if memory ran out.
+    fn shortage(&self, error: Error) -> Option<String> {
+        let links = self.links.as_ref().filter(|_| error.kind() == Kind::NoSpace)?;
+        links.shortage()
+    }
+
     /// The error with its operation, once it is as clear as it will get. All ranks are told.
     fn explained(&mut self, operation: &Operation, now: Time) -> Option<Error> {
         let (error, until) = operation.failed?;
         self.step_mesh(now);
-        if self.control.failure().is_none() && now < until {
+        let by_link = matches!(error.kind(), Kind::LinkFailed | Kind::PeerDied);
+        let left = error.rank().filter(|&peer| by_link && self.control.left(peer));
+        let error = left.map_or(error, |peer| Error::new(Kind::PeerLeft).with_rank(peer));
+        if left.is_none() && self.control.failure().is_none() && now < until {
             return None;
         }
         let (number, line) = match operation.first_open() {
-            Some((task, descriptor)) => (descriptor.operation, describe(task, descriptor)),
+            Some((task, descriptor)) => (descriptor.operation, describe(operation, task, descriptor)),
             None => (u64::MAX, String::new()),
+        };
+        let line = match self.shortage(error) {
+            Some(shortage) => format!("{line}; {shortage}"),
+            None => line,
         };
         let error = self.control.failure().unwrap_or(error);
         let error = if error.operation().is_none() { error.with_operation(number) } else { error };
@@ -452,8 +504,8 @@ impl Engine {
     }
 }
 
-fn describe(task: &Task, descriptor: &Descriptor) -> String {
-    match task.waiting() {
+fn describe(operation: &Operation, task: &Task, descriptor: &Descriptor) -> String {
+    match operation.waiting(task) {
         Some(waiting) => format!("{descriptor}: waited for {} from rank {}", waiting.what, waiting.peer),
         None => descriptor.to_string(),
     }

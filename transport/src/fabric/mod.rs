@@ -266,6 +266,11 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Where memory ran out and how much was missing, when a call last failed with `NoSpace` and the backend knows.
+    fn shortage(&self) -> Option<String> {
+        None
+    }
+
     /// What a peer needs to dial us, at most 256 bytes. Peers pass it to [`Fabric::dial`].
     fn address(&self) -> Vec<u8>;
 

@@ -68,6 +68,17 @@ impl Host {
         inbox.reserve(&self.place, BOUNCE, rest).map_err(|failure| self.note(failure))
     }
 
+    /// Whether `bytes` more would fit; nothing is reserved. Who asks says so if it matters.
+    pub fn check_room(&mut self, bytes: usize) -> Result<()> {
+        match self.place.lacks(bytes) {
+            Some(shortage) => {
+                self.shortage = Some(shortage);
+                Err(Kind::NoSpace.into())
+            }
+            None => Ok(()),
+        }
+    }
+
     fn note(&mut self, failure: Failure) -> Error {
         let error = report(&failure);
         if let Failure::Full(shortage) = failure {

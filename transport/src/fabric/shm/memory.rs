@@ -128,8 +128,13 @@ impl Place {
         if *self != Place::Memory || bytes < LARGE {
             return Ok(());
         }
+        self.lacks(bytes).map_or(Ok(()), |shortage| Err(Failure::Full(shortage)))
+    }
+
+    /// What is missing for `bytes` more; `None` if they fit, or if nobody knows what is free.
+    pub fn lacks(&self, bytes: usize) -> Option<Shortage> {
         let shortage = self.shortage(bytes);
-        if shortage.free != 0 && shortage.free < shortage.needed { Err(Failure::Full(shortage)) } else { Ok(()) }
+        (shortage.free != 0 && shortage.free < shortage.needed).then_some(shortage)
     }
 
     fn shortage(&self, needed: usize) -> Shortage {

@@ -138,6 +138,14 @@ impl Shm {
         self.host.shortage.as_ref()
     }
 
+    /// Find out early whether `bytes` more could be allocated. Nothing is reserved: others may still take the room.
+    ///
+    /// # Errors
+    /// `NoSpace`; then [`Shm::shortage`] has the numbers.
+    pub fn check_room(&mut self, bytes: usize) -> Result<()> {
+        self.host.check_room(bytes)
+    }
+
     fn work(&mut self, link: u32) -> Result<Work<'_>> {
         let Self { links, regions, remotes, done, .. } = self;
         let link = links.find_mut(link).ok_or(Error::new(Kind::LinkFailed))?;
@@ -251,6 +259,10 @@ const BUSY_SLICE: Duration = Duration::from_millis(1);
 impl Fabric for Shm {
     fn backend(&self) -> Backend {
         Backend::Shm
+    }
+
+    fn shortage(&self) -> Option<String> {
+        self.host.shortage.as_ref().map(Shortage::to_string)
     }
 
     fn capabilities(&self) -> Capabilities {
