@@ -3,3 +3,8 @@
 #![warn(missing_docs)]
 
 pub mod source;
+
+/// The examples of the README, tried like those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

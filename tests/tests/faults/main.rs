@@ -9,6 +9,7 @@ mod bits;
 mod death;
 mod init;
 mod mismatch;
+mod pages;
 mod room;
 mod several;
 mod support;
