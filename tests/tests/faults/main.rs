@@ -12,4 +12,5 @@ mod mismatch;
 mod pages;
 mod room;
 mod several;
+mod strangers;
 mod support;
