@@ -70,7 +70,7 @@ fn results<T: Float>(ranks: u32, config: &Config, count: usize, op: ReduceOp) ->
             }
             None
         };
-        let first = match run() {
+        match run() {
             Some(first) => {
                 (0..3).for_each(|_| assert_eq!(run().unwrap(), first, "the same bits again"));
                 first
@@ -83,8 +83,7 @@ fn results<T: Float>(ranks: u32, config: &Config, count: usize, op: ReduceOp) ->
                 assert!(output.iter().zip(&first).all(|(value, &bits)| value.bits() == bits));
                 first
             }
-        };
-        first
+        }
     })
 }
 
