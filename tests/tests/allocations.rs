@@ -2,15 +2,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
 use vervain_collectives::{Communicator, Config, Rank, ReduceOp};
+use vervain_transport::sync::{AtomicU64, Ordering};
 
 struct Counting;
 
-static LIVE: AtomicI64 = AtomicI64::new(0);
-static CALLS: AtomicI64 = AtomicI64::new(0);
+static LIVE: AtomicU64 = AtomicU64::new(0);
+static CALLS: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: everything is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
@@ -53,7 +53,7 @@ fn growth(ranks: u32, rounds: usize, call: impl Fn(&Communicator, &mut [f32]) + 
         meet.wait();
         let after = (LIVE.load(Ordering::Relaxed), CALLS.load(Ordering::Relaxed));
         meet.wait();
-        (after.0 - before.0, after.1 - before.1)
+        (after.0.wrapping_sub(before.0) as i64, after.1.wrapping_sub(before.1) as i64)
     })
 }
 

@@ -3,12 +3,12 @@
 use core::time::Duration;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vervain_collectives::launch::Exit;
 use vervain_collectives::{Communicator, Config, Kind, Rank, ReduceOp};
 use vervain_transport::fabric::Backend;
+use vervain_transport::sync::{AtomicU64, Ordering, thread as pause};
 
 use crate::support::{
     Directory, FABRIC, FABRICS, PATIENCE, await_file, cluster, finish, job, kind, member, on, open_files, segments,
@@ -167,7 +167,7 @@ fn body_that_goes_on_after_a_stop() {
                 if now != seen {
                     (seen, since) = (now, Instant::now());
                 }
-                std::thread::yield_now();
+                pause::yield_now();
             }
             fs::write(slow, "").unwrap();
         });
@@ -235,7 +235,7 @@ fn rank_that_never_enters_is_named() {
                 if c.rank().get() == 1 {
                     // outside of any call, until the others have given up
                     while c.report().is_none() && began.elapsed() < PATIENCE {
-                        std::thread::yield_now();
+                        pause::yield_now();
                     }
                     return (c.barrier(), c.report());
                 }
@@ -257,7 +257,7 @@ fn rank_that_does_not_allocate_is_named() {
     let endings = cluster(3, &config, |c| {
         if c.rank().get() == 1 {
             while c.report().is_none() {
-                std::thread::yield_now();
+                pause::yield_now();
             }
             return (c.barrier(), c.report());
         }

@@ -4,6 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use vervain_collectives::{Communicator, Rank, ReduceOp};
+use vervain_transport::sync::thread as pause;
 
 use crate::support::{FABRICS, on};
 
@@ -83,7 +84,7 @@ fn one_thread_may_have_calls_open_on_two_communicators() {
                                     false
                                 }
                             });
-                            thread::yield_now();
+                            pause::yield_now();
                         }
                         assert_eq!(data, [[2 * (round + 1); 500], [2 * (round + 2); 500]]);
                     }

@@ -10,6 +10,7 @@ use vervain_collectives::bootstrap::{InitError, UniqueId};
 use vervain_collectives::launch::{Exit, Local, Output, Running};
 use vervain_collectives::{Communicator, Config, Kind, Protocol, Rank, Result};
 use vervain_transport::fabric::Backend;
+use vervain_transport::sync::thread as pause;
 
 /// Longest time that an operation of a test may take; only what hangs gets there.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -124,7 +125,7 @@ pub fn await_file(path: &Path) {
     let begin = std::time::Instant::now();
     while !path.exists() {
         assert!(begin.elapsed() < PATIENCE, "{} did not come", path.display());
-        thread::yield_now();
+        pause::yield_now();
     }
 }
 
