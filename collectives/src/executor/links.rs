@@ -1,8 +1,11 @@
 //! Links, connections and registrations, made when they are first needed.
 //!
 //! Of a pair of ranks the lower one dials. Once a link is up both sides exchange small *letters* over it: "here is my inbox
-//! for lane l", "here is my part of registration r", "I have yours", "forget it again", "here is my board". A letter may come before we want what it offers; it
-//! is kept.
+//! for lane l", "here is my part of registration r", "I have yours", "forget it again", "here is my board". A letter may come
+//! before we want what it offers; it is kept.
+
+mod letter;
+mod registry;
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -10,6 +13,8 @@ use std::sync::{Arc, Weak};
 
 use vervain_transport::fabric::{Doorbell, Event, Fabric, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span};
 use vervain_transport::{Error, Kind, Rank, Result, Time};
+
+use letter::{LETTER, Letter};
 
 use super::board::{Boards, board_bytes};
 use super::connection::{Connection, STRAIGHT, inbox_bytes, prepare_inbox};
@@ -20,9 +25,6 @@ pub const LANES: usize = 2;
 
 /// Receives kept posted per link, and letters that may wait to be sent.
 const RECEIVES: usize = 4;
-/// Size of a letter in bytes.
-const LETTER: usize = 64;
-
 /// What the executor knows of another rank before it talks to it.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -39,47 +41,6 @@ pub fn room(ranks: usize) -> usize {
 
 /// What a fabric may keep for a link, about.
 const LINK: usize = 256 << 10;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Letter {
-    Inbox { lane: u32, key: Key },
-    Registration { index: u32, bytes: u64, key: Key },
-    Imported { index: u32 },
-    Forget { index: u32 },
-    Board { key: Key },
-}
-
-impl Letter {
-    fn emit(&self) -> [u8; LETTER] {
-        let (kind, number, bytes, key) = match self {
-            Letter::Inbox { lane, key } => (1u32, *lane, 0, key),
-            Letter::Registration { index, bytes, key } => (2, *index, *bytes, key),
-            Letter::Imported { index } => (3, *index, 0, &Key([0; 32])),
-            Letter::Forget { index } => (4, *index, 0, &Key([0; 32])),
-            Letter::Board { key } => (5, 0, 0, key),
-        };
-        let mut letter = [0; LETTER];
-        letter[..4].copy_from_slice(&kind.to_le_bytes());
-        letter[4..8].copy_from_slice(&number.to_le_bytes());
-        letter[8..16].copy_from_slice(&bytes.to_le_bytes());
-        letter[16..48].copy_from_slice(&key.0);
-        letter
-    }
-
-    fn parse(letter: &[u8; LETTER]) -> Option<Self> {
-        let number = u32::from_le_bytes(letter[4..8].try_into().ok()?);
-        let bytes = u64::from_le_bytes(letter[8..16].try_into().ok()?);
-        let key = Key(letter[16..48].try_into().ok()?);
-        match u32::from_le_bytes(letter[..4].try_into().ok()?) {
-            1 if (number as usize) < LANES => Some(Letter::Inbox { lane: number, key }),
-            2 => Some(Letter::Registration { index: number, bytes, key }),
-            3 => Some(Letter::Imported { index: number }),
-            4 => Some(Letter::Forget { index: number }),
-            5 => Some(Letter::Board { key }),
-            _ => None,
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Peer {
@@ -261,30 +222,6 @@ impl Links {
         Ok(Connection::new(peer, inbox, outbox, doorbell, self.start).through(link, mirror, remote))
     }
 
-    /// Register `bytes` zeroed bytes of ours as the next registration, and tell all peers; it ends with `life`.
-    /// All of them must be linked: see [`Links::link_all`].
-    pub fn register(&mut self, bytes: usize, life: Weak<()>) -> Result<(u32, RegionId)> {
-        self.sweep()?;
-        let region = self.fabric.allocate(bytes)?;
-        let memory = buffer::of_region(&*self.fabric, region)?;
-        let index = self.registrations.len() as u32;
-        let parts = vec![None; self.ranks()];
-        let bytes = bytes as u64;
-        let fresh =
-            Registration { memory, region: Some(region), life, imported: 0, complete: 0, bytes, odd: None, parts };
-        self.registrations.push(fresh);
-        for peer in self.others() {
-            let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
-            let key = self.fabric.advertise(link, region)?;
-            self.peers[peer.index()].letters.push_back(Letter::Registration { index, bytes, key });
-            self.send_letters(peer)?;
-            if let Some((key, bytes)) = self.early.remove(&(index, peer.get())) {
-                self.import_part(link, peer, index, &key, bytes)?;
-            }
-        }
-        Ok((index, region))
-    }
-
     /// Make the boards if there are none. True once all are there; otherwise call again after a poll.
     pub fn connect_boards(&mut self) -> Result<bool> {
         if let Some(boards) = &self.boards {
@@ -333,67 +270,6 @@ impl Links {
                 doorbell.ring();
             }
         }
-    }
-
-    /// Give back what belonged to buffers that were dropped. Every operation on them has ended here, so no peer touches them.
-    fn sweep(&mut self) -> Result<()> {
-        for index in 0..self.registrations.len() {
-            let registration = &mut self.registrations[index];
-            if registration.life.strong_count() > 0 {
-                continue;
-            }
-            let Some(region) = registration.region.take() else { continue };
-            registration.memory = Memory::EMPTY;
-            self.fabric.release(region)?;
-            for peer in self.others() {
-                self.peers[peer.index()].letters.push_back(Letter::Forget { index: index as u32 });
-                self.send_letters(peer)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether all peers told us their part of a registration, with as many bytes as ours, and have ours.
-    pub fn registered(&self, index: u32) -> Result<bool> {
-        let registration = &self.registrations[index as usize];
-        if let Some((peer, _)) = registration.odd {
-            return Err(Error::new(Kind::Mismatch).with_rank(peer));
-        }
-        let others = self.ranks() - 1;
-        Ok(registration.complete == others && registration.imported == others)
-    }
-
-    /// Who keeps [`Links::link_all`] or the last registration waiting: the first such rank.
-    pub fn behind(&self) -> Option<Rank> {
-        let unlinked = self.others().find(|peer| !self.peers[peer.index()].up);
-        let silent = || {
-            self.others().find(|peer| self.registrations.last().is_some_and(|last| last.parts[peer.index()].is_none()))
-        };
-        unlinked.or_else(silent)
-    }
-
-    /// Both values of a registration whose sizes differ.
-    pub fn difference(&self) -> Option<String> {
-        let number = self.registrations.len().checked_sub(1)?;
-        let registration = &self.registrations[number];
-        let (peer, bytes) = registration.odd?;
-        let (rank, ours) = (self.rank, registration.bytes);
-        Some(format!("allocation {number}: rank {rank} wants {ours} bytes, rank {peer} wants {bytes}"))
-    }
-
-    /// Where the fabric's memory ran out.
-    pub fn shortage(&self) -> Option<String> {
-        self.fabric.shortage()
-    }
-
-    /// A registration that was made.
-    pub fn registration(&self, index: u32) -> Option<&Registration> {
-        self.registrations.get(index as usize)
-    }
-
-    /// Number of and offset in the registration in whose our part `memory` lies.
-    pub fn locate(&self, memory: Memory) -> Option<(u32, u64)> {
-        self.registrations.iter().zip(0..).find_map(|(known, number)| Some((number, memory.offset_in(known.memory)?)))
     }
 
     /// Link to everybody. True once all links are up.

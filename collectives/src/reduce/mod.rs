@@ -5,7 +5,9 @@
 //! 2. Integers wrap. Integer `avg` is the wrapping sum; the run that completes it divides by the number of ranks, truncating toward zero.
 //! 3. Float `sum` and `prod` are plain IEEE 754: every step rounds to nearest even, denormals are kept.
 //! 4. Float `avg` multiplies every *raw* source (a rank's own contribution) by 1/ranks, rounded to the type in which it is combined, and
-//!    sums. So nothing overflows that the average does not, and the result is within 2 ulp for a chain of runs.
+//!    cuts a 16-bit product to the type of the element, toward zero: a contribution has the same bits whether it is combined here or sent
+//!    first, and no sum overflows that the average does not. Then it sums; the result is within 2 ulp of the average of two contributions.
+//!    An `f32` or `f64` average within some ulp of the largest finite number may still round up to infinity.
 //! 5. `f16` and `bf16` are widened to `f32`, combined there over all sources of the run, and rounded once, to nearest even.
 //! 6. Float `min` and `max`: a NaN wins and becomes the canonical quiet NaN; -0 is below +0. Their bits do not depend on the order.
 //! 7. A single source that is neither scaled nor divided is copied byte for byte: NaN payloads stay.

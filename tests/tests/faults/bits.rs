@@ -95,7 +95,7 @@ fn everywhere<T: Float>() {
         let config = Config { algorithm: Some(algorithm), ..on(Backend::Shm) };
         for ranks in [2, 3, 5, 6, 7, 10] {
             for count in [1usize, 257, 5000] {
-                for op in [ReduceOp::Sum, ReduceOp::Prod] {
+                for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Avg] {
                     let all = results::<T>(ranks, &config, count, op);
                     assert!(all.iter().all(|one| *one == all[0]), "{algorithm:?}, {ranks} ranks, {op} of {count}");
                 }

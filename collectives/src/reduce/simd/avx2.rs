@@ -210,7 +210,11 @@ macro_rules! halves {
             #[inline(always)]
             unsafe fn scale(self, average: &Average) -> Self {
                 // SAFETY: the same contract.
-                unsafe { Self(self.0.scale(average), self.1.scale(average)) }
+                unsafe {
+                    let kept = _mm256_castsi256_ps(_mm256_set1_epi32(Self::KEPT));
+                    let cut = |half: F32| F32(_mm256_and_ps(half.scale(average).0, kept));
+                    Self::from_bits(Self(cut(self.0), cut(self.1)).bits())
+                }
             }
 
             #[inline(always)]
@@ -222,6 +226,9 @@ macro_rules! halves {
 }
 
 halves! { F16 f16,
+    /// Bits of an `f32` that the type has too.
+    const KEPT: i32 = -0x2000;
+
     /// The lower and the upper half of the register.
     #[inline(always)]
     unsafe fn from_bits(bits: __m256i) -> Self {
@@ -245,6 +252,9 @@ halves! { F16 f16,
 }
 
 halves! { Bf16 bf16,
+    /// Bits of an `f32` that the type has too.
+    const KEPT: i32 = -0x1_0000;
+
     /// The even and the odd elements: each is the upper half of a 32-bit float, so that nothing has to cross lanes.
     #[inline(always)]
     unsafe fn from_bits(bits: __m256i) -> Self {

@@ -150,7 +150,7 @@ macro_rules! integers {
 integers!(u8, i32, i64);
 
 macro_rules! floats {
-    ($($memory:ident as $wide:ident by $widen:expr, $narrow:expr, $factor:ident;)*) => {$(
+    ($($memory:ident as $wide:ident by $widen:expr, $narrow:expr, $factor:ident, $kept:literal;)*) => {$(
         impl Number for $memory {
             type Wide = $wide;
 
@@ -193,7 +193,7 @@ macro_rules! floats {
 
             #[inline(always)]
             fn scale(wide: $wide, average: &Average) -> $wide {
-                wide * average.$factor
+                $widen($narrow($wide::from_bits((wide * average.$factor).to_bits() & $kept)))
             }
 
             #[inline(always)]
@@ -204,8 +204,8 @@ macro_rules! floats {
     )*};
 }
 floats! {
-    f32 as f32 by core::convert::identity, core::convert::identity, single;
-    f64 as f64 by core::convert::identity, core::convert::identity, double;
-    f16 as f32 by f16::to_f32, f16::from_f32, single;
-    bf16 as f32 by bf16::to_f32, bf16::from_f32, single;
+    f32 as f32 by core::convert::identity, core::convert::identity, single, 0xffff_ffff;
+    f64 as f64 by core::convert::identity, core::convert::identity, double, 0xffff_ffff_ffff_ffff;
+    f16 as f32 by f16::to_f32, f16::from_f32, single, 0xffff_e000;
+    bf16 as f32 by bf16::to_f32, bf16::from_f32, single, 0xffff_0000;
 }

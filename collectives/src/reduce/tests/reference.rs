@@ -45,7 +45,20 @@ fn wrap(datatype: DataType, value: i128) -> Bits {
 fn float(datatype: DataType, op: ReduceOp, ranks: Option<u32>, inputs: &[(Bits, bool)]) -> Bits {
     let step = if datatype == DataType::F64 { DataType::F64 } else { DataType::F32 };
     let values = inputs.iter().map(|&(bits, raw)| match ranks {
-        Some(ranks) if raw => round(step, decode(datatype, bits) * round(step, 1.0 / f64::from(ranks))),
+        Some(ranks) if raw => {
+            let scaled = round(step, decode(datatype, bits) * round(step, 1.0 / f64::from(ranks)));
+            // 16-bit contributions are cut, not rounded up: a sum of cut parts stays below the largest number
+            let kept = match datatype {
+                DataType::F16 => 0xffff_e000,
+                DataType::Bf16 => 0xffff_0000,
+                _ => u32::MAX,
+            };
+            if kept == u32::MAX {
+                scaled
+            } else {
+                round(datatype, f32::from_bits((scaled as f32).to_bits() & kept).into())
+            }
+        }
         _ => decode(datatype, bits),
     });
     let combined = values.reduce(|left, right| match op {
