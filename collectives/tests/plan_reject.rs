@@ -303,5 +303,7 @@ fn huge_calls_are_refused_before_memory_is_taken() {
         p.chunks(65_536);
         p.copy(p.input(0), p.output(0));
     });
-    assert!(matches!(reason(&huge, 1000), Reason::TooLarge(_)));
+    assert!(matches!(reason(&huge, 1000), Reason::TooLarge { .. }));
+    let many = all_reduce(|p| p.barrier());
+    assert!(matches!(reason(&many, 65_536), Reason::TooLarge { .. }));
 }

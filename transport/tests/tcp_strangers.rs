@@ -15,6 +15,7 @@ use vervain_transport::{
         Event, Fabric, Identity, LinkId, Op, Span, Target,
         tcp::{Options, Tcp},
     },
+    sync,
 };
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -40,7 +41,7 @@ fn until<T>(fabrics: &mut [&mut Tcp], now: Time, mut found: impl FnMut(usize, Ev
                 }
             }
         }
-        std::thread::yield_now();
+        sync::spin_loop();
     }
     panic!("nothing came within a minute");
 }

@@ -70,9 +70,14 @@ pub enum Reason {
     /// The expansion is too long.
     #[error("the program of one rank has too many steps or operands; the limit is {0}")]
     TooLong(usize),
-    /// All ranks together are too much.
-    #[error("all ranks together have too many steps, operands or chunks; the limit is {0}")]
-    TooLarge(usize),
+    /// All ranks together are too much to verify.
+    #[error("all ranks together have {found} lanes, chunks, or steps and operands; the verifier takes at most {most}")]
+    TooLarge {
+        /// How many there are, at least.
+        found: usize,
+        /// How many may be.
+        most: usize,
+    },
     /// Expansion needs too much arithmetic.
     #[error("expansion takes too much work")]
     TooMuchWork,

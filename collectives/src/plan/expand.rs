@@ -12,7 +12,18 @@ impl Plan {
     /// The program of `rank` of `ranks`. `complete` of a Move is the author's mark; our own builders mark all, for other plans
     /// [`Verified::program`](super::Verified::program) finds out.
     pub fn expand(&self, rank: Rank, ranks: u32, root: Option<Rank>) -> Result<Program, Defect> {
-        let mut expansion = Expansion::new(rank, ranks, root);
+        self.expand_within(MAX_WORK, rank, ranks, root)
+    }
+
+    /// The same, with another limit on statements, turns and expression nodes.
+    pub(super) fn expand_within(
+        &self,
+        work: u64,
+        rank: Rank,
+        ranks: u32,
+        root: Option<Rank>,
+    ) -> Result<Program, Defect> {
+        let mut expansion = Expansion::new(work, rank, ranks, root);
         expansion.program(self).map_err(|reason| {
             let site = Site {
                 ranks: Some(ranks),
@@ -40,8 +51,8 @@ struct Expansion {
 }
 
 impl Expansion {
-    fn new(rank: Rank, ranks: u32, root: Option<Rank>) -> Self {
-        let scope = Scope { rank: rank.get(), ranks, root: root.map(Rank::get), variables: Vec::new(), work: MAX_WORK };
+    fn new(work: u64, rank: Rank, ranks: u32, root: Option<Rank>) -> Self {
+        let scope = Scope { rank: rank.get(), ranks, root: root.map(Rank::get), variables: Vec::new(), work };
         Self { scope, rank, root, lane: None, steps: Vec::new(), length: 0 }
     }
 

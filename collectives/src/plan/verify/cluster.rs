@@ -35,13 +35,14 @@ impl Cluster {
     pub fn new(plan: &Plan, ranks: u32, root: Option<Rank>) -> Result<Self, Defect> {
         let first = plan.expand(Rank::new(0), ranks, root)?;
         let mut cluster = Self::started(&plan.name, first);
+        cluster.limit(MAX_LANES, cluster.lanes.saturating_mul(ranks as usize))?;
+        cluster.limit(MAX_CELLS, cluster.cells_per_rank().saturating_mul(ranks as usize))?;
         let mut length = cluster.length_of(0);
         for rank in 1..ranks {
             cluster.programs.push(plan.expand(Rank::new(rank), ranks, root)?);
             length += cluster.length_of(rank as usize);
-            cluster.limit(length)?;
+            cluster.limit(MAX_LENGTH, length)?;
         }
-        cluster.limit(cluster.cells_per_rank().saturating_mul(ranks as usize))?;
         Ok(cluster)
     }
 
@@ -163,10 +164,14 @@ impl Cluster {
         self.programs[program].lanes.iter().flatten().map(moved).sum()
     }
 
-    fn limit(&self, length: usize) -> Result<(), Defect> {
-        if length <= MAX_TOTAL { Ok(()) } else { Err(Defect::new(self.site(), Reason::TooLarge(MAX_TOTAL))) }
+    fn limit(&self, most: usize, found: usize) -> Result<(), Defect> {
+        if found <= most { Ok(()) } else { Err(Defect::new(self.site(), Reason::TooLarge { found, most })) }
     }
 }
 
-/// Steps and operands, and also chunks, of all ranks together.
-const MAX_TOTAL: usize = 16 << 20;
+/// Steps and operands of all ranks together.
+const MAX_LENGTH: usize = 16 << 20;
+/// Chunks of all ranks together; the clocks of each take some 100 bytes a round.
+const MAX_CELLS: usize = 2 << 20;
+/// Lanes of all ranks together; each knows of each other.
+const MAX_LANES: usize = 2048;

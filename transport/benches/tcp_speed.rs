@@ -1,6 +1,7 @@
 //! What the tcp fabric reaches between two threads over loopback: MB/s one way and both ways, half round trip of 8 bytes.
 //!
-//! `cargo run --release -p vervain-transport --example tcp_speed [-- BUFFER_KIB]`
+//! `cargo bench -p vervain-transport --bench tcp_speed [-- BUFFER_KIB]`
+
 use std::{
     net::{IpAddr, Ipv4Addr},
     sync::{Arc, Barrier, Mutex},
@@ -162,7 +163,11 @@ fn run(me: usize, sockets: u32, buffer: Option<usize>, board: &Board, barrier: &
 }
 
 fn main() {
-    let buffer = std::env::args().nth(1).and_then(|kib| kib.parse::<usize>().ok()).map(|kib| kib << 10);
+    // `cargo test --benches` starts this too, without the flag.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return println!("tcp_speed measures only under `cargo bench`");
+    }
+    let buffer = std::env::args().find_map(|kib| kib.parse::<usize>().ok()).map(|kib| kib << 10);
     for sockets in [1, 2, 4] {
         let (board, barrier) = (Arc::new(Board::default()), Arc::new(Barrier::new(2)));
         let start = |me| {
