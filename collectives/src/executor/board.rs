@@ -30,7 +30,7 @@ fn head_at(reader: Rank, protocol: Protocol) -> usize {
 
 /// Size of a board in bytes.
 pub fn board_bytes(ranks: usize) -> usize {
-    LINE * ranks * PROTOCOLS + areas().total() as usize
+    ranks.saturating_mul(LINE * PROTOCOLS).saturating_add(areas().total() as usize)
 }
 
 /// Our own board and our view of everybody else's.

@@ -153,6 +153,12 @@ impl Connection {
         }
     }
 
+    /// The inboxes are those of a fabric that maps them, or not.
+    pub fn with_layout_of(mut self, mapped: bool) -> Self {
+        self.areas = areas(mapped);
+        self
+    }
+
     /// The outbox is a mirror whose changes go to `remote`.
     pub fn through(mut self, link: LinkId, mirror: RegionId, remote: RemoteId) -> Self {
         self.areas = areas(false);

@@ -36,7 +36,8 @@ pub struct Member {
 
 /// Bytes of shared memory that a job of `ranks` ranks on one host needs for its first lane.
 pub fn room(ranks: usize) -> usize {
-    ranks * (ranks.saturating_sub(1) * (inbox_bytes(true) + LINK) + board_bytes(ranks))
+    let links = ranks.saturating_sub(1).saturating_mul(inbox_bytes(true) + LINK);
+    ranks.saturating_mul(links.saturating_add(board_bytes(ranks)))
 }
 
 /// What a fabric may keep for a link, about.
@@ -179,11 +180,29 @@ impl Links {
             Some(inbox) => inbox,
             None => self.offer_inbox(lane, peer, link)?,
         };
-        let Some(key) = self.peers[peer.index()].offers[lane].take() else { return Ok(false) };
-        let connection = self.complete(peer, link, inbox, &key)?;
+        let entry = &mut self.peers[peer.index()];
+        let connection = match entry.offers[lane].take() {
+            Some(key) if entry.down.is_none() => match self.complete(peer, link, inbox, &key) {
+                Err(error) if error.kind() == Kind::LinkFailed => {
+                    self.note_down(peer, error);
+                    self.complete_without(peer, inbox)?
+                }
+                connection => connection?,
+            },
+            _ if entry.down.is_some() => self.complete_without(peer, inbox)?,
+            _ => return Ok(false),
+        };
         let index = lane * self.peers.len() + peer.index();
         self.connections[index] = Some(Box::new(connection));
         Ok(true)
+    }
+
+    /// The peer had our inbox, did its part and left before we took its own. What it sent is in ours; what we have to say to it
+    /// goes to memory that nobody reads.
+    fn complete_without(&mut self, peer: Rank, inbox: Memory) -> Result<Connection> {
+        let unread = self.fabric.allocate(inbox_bytes(!self.active))?;
+        let outbox = buffer::of_region(&*self.fabric, unread)?;
+        Ok(Connection::new(peer, inbox, outbox, None, self.start).with_layout_of(!self.active))
     }
 
     /// The link to `peer`, once it is up; dials if that is our part.
