@@ -19,7 +19,7 @@ export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 export RUSTFLAGS="-Zsanitizer=thread -Zexternal-clangrt -Clinker=clang-$tsan_clang -Clink-arg=-fsanitize=thread"
 
 tsan_test() {
-    timeout --kill-after=10 600 /usr/bin/cargo test -Zbuild-std --target x86_64-unknown-linux-gnu "$@"
+    timeout --kill-after=10 1200 /usr/bin/cargo test -Zbuild-std --target x86_64-unknown-linux-gnu "$@"
 }
 
 # The scenarios written for loom run here natively, on real words.

@@ -42,9 +42,9 @@ section "examples" "$(times 300)" bash ci/examples.sh
 section "perf" "$(times 400)" bash ci/perf-smoke.sh
 section "loom" "$(times 600)" bash ci/loom.sh $([ "$long" = yes ] && echo --long)
 section "mutations" "$(times 900)" bash ci/mutations.sh
-section "fuzz" "$(times 900)" bash ci/fuzz-smoke.sh "$(times 10)"
-section "no-std" "$(times 300)" bash ci/no-std.sh
-section "sanitizer" "$(times 900)" bash ci/sanitize.sh
+section "fuzz" "$(times 1200)" bash ci/fuzz-smoke.sh "$(times 10)"
+section "no-std" "$(times 600)" bash ci/no-std.sh
+section "sanitizer" "$(times 1800)" bash ci/sanitize.sh
 if [ "$long" = yes ]; then
     section "tests in release" 7200 cargo test --release --workspace --no-fail-fast -- --include-ignored --show-output
 fi
