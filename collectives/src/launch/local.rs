@@ -335,13 +335,13 @@ mod tests {
     fn every_rank_runs_with_its_number_and_the_same_secret() {
         let exits = run(&shell(
             3,
-            "echo $VERVAIN_RANK of $VERVAIN_RANKS $VERVAIN_BOOTSTRAP ${VERVAIN_BOOTSTRAP_FD:+fd}; echo $VERVAIN_SECRET >&2",
+            "echo $VERVAIN_RANK of $VERVAIN_RANKS $VERVAIN_BOOTSTRAP ${VERVAIN_BOOTSTRAP_FD:+socket}; echo $VERVAIN_SECRET >&2",
         ));
         for (rank, exit) in exits.iter().enumerate() {
             assert!(exit.status.success() && !exit.killed && exit.rank.index() == rank);
             let text = String::from_utf8(exit.output.clone()).unwrap();
             assert!(text.contains(&format!("{rank} of 3 127.0.0.1:")), "{text}");
-            assert_eq!(text.contains("fd"), rank == 0);
+            assert_eq!(text.contains("socket"), rank == 0);
             assert!(text.lines().any(|line| line.len() == 64));
         }
     }
