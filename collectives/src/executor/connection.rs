@@ -126,24 +126,13 @@ pub const STRAIGHT: u64 = 4 << 32;
 impl Connection {
     /// Both inboxes are known. `start` is the first step of every counter, 0 but in tests of wrap-around.
     pub fn new(peer: Rank, inbox: Memory, outbox: Memory, doorbell: Option<Doorbell>, start: u64) -> Self {
-        Self::with_areas(areas(true), peer, inbox, outbox, doorbell, start)
-    }
-
-    fn with_areas(
-        areas: Areas,
-        peer: Rank,
-        inbox: Memory,
-        outbox: Memory,
-        doorbell: Option<Doorbell>,
-        start: u64,
-    ) -> Self {
         Self {
             peer,
             inbox,
             outbox,
             posted: None,
             doorbell,
-            areas,
+            areas: areas(true),
             senders: core::array::from_fn(|_| Sender::new(SLOTS, start)),
             receivers: core::array::from_fn(|_| Receiver::new(SLOTS, start)),
             entered: (0, 0),
