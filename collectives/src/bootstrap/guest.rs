@@ -99,6 +99,8 @@ pub(crate) struct Guest {
     /// What we failed with; the answer names it, and so do we if none comes.
     confession: Option<(Error, Time)>,
     rival: Rivalry,
+    /// Refusals when [`Guest::take_vacancy`] was last asked.
+    refused: u32,
 }
 
 /// Whether we are a second rank 0, which only wants to tell the first.
@@ -115,7 +117,7 @@ pub(crate) enum Rivalry {
 impl Guest {
     pub(crate) fn new(identity: &Identity, ranks: u32, address: SocketAddr, deadline: Time, rival: Rivalry) -> Self {
         let dial = Dial::new(identity, Purpose::Bootstrap, ROOT, address, Verdict::limit(ranks));
-        Self { ranks, deadline, dial, channel: None, unsaid: VecDeque::new(), confession: None, rival }
+        Self { ranks, deadline, dial, channel: None, unsaid: VecDeque::new(), confession: None, rival, refused: 0 }
     }
 
     /// Say something to rank 0.
@@ -155,6 +157,14 @@ impl Guest {
         channel.flush();
         let Some(payload) = channel.receive()? else { return Ok(None) };
         Verdict::parse(&payload, self.ranks).map(Some).ok_or(Kind::Corrupt.into())
+    }
+
+    /// Where nobody answers although the address was in use: whoever had it may have gone since. Asked once per refused dial.
+    pub(crate) fn take_vacancy(&mut self) -> Option<SocketAddr> {
+        let refusals = self.dial.refusals();
+        let is_vacant = self.rival == Rivalry::AddressInUse && self.unsaid.is_empty() && refusals > self.refused;
+        self.refused = refusals;
+        (is_vacant && self.channel.is_none()).then_some(self.dial.address)
     }
 
     /// The listener was taken in this process and nobody listens on it any more.

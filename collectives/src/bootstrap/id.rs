@@ -26,6 +26,8 @@ pub(crate) enum Listener {
     Unbound,
     /// Waits for rank 0.
     Held(TcpListener),
+    /// The same, from a launcher: a later rank 0 of the same environment binds the address again.
+    Inherited(TcpListener),
     /// A rank 0 of this process has it, or had it.
     Taken,
 }
@@ -60,6 +62,12 @@ impl UniqueId {
             return Err(Kind::InvalidArgument.into());
         }
         Ok(Self { address, secret, listener: Arc::new(Mutex::new(Listener::Held(listener))) })
+    }
+
+    /// The job of a launcher that passed the listening socket to this process. Ids of one environment share `slot`, so that the environment
+    /// can be asked any number of times.
+    pub(crate) fn inherited(address: SocketAddr, secret: Secret, slot: Arc<Mutex<Listener>>) -> Self {
+        Self { address, secret, listener: slot }
     }
 
     /// Where rank 0 listens.
@@ -101,7 +109,7 @@ impl UniqueId {
     pub(crate) fn take_listener(&self) -> Listener {
         let mut slot = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         match *slot {
-            Listener::Unbound => Listener::Unbound,
+            Listener::Unbound | Listener::Inherited(_) => core::mem::replace(&mut *slot, Listener::Unbound),
             Listener::Held(_) | Listener::Taken => core::mem::replace(&mut *slot, Listener::Taken),
         }
     }

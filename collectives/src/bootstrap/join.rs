@@ -137,6 +137,7 @@ impl Join {
     /// Go on.
     pub fn step(&mut self, now: Time) -> Poll<Result<Joined, Box<InitError>>> {
         self.again = false;
+        self.claim_vacancy(now);
         self.make_offer(now);
         match self.coordinator.step(now) {
             Some(Verdict::Table(members)) => self.begin_edges(members),
@@ -186,6 +187,18 @@ impl Join {
             Coordinator::There(guest) => guest.wake(),
         };
         coordinator.min(self.edges.as_ref().map_or(Time::NEVER, Edges::wake))
+    }
+
+    /// We are rank 0 and the address was in use, but nobody answers there (a connection that ended had its port, for instance): try again.
+    fn claim_vacancy(&mut self, now: Time) {
+        let Coordinator::There(guest) = &mut self.coordinator else { return };
+        let Some(address) = guest.take_vacancy() else { return };
+        if let Ok(listener) = TcpListener::bind(address)
+            && let Ok(doorman) = Doorman::new(listener, &self.identity, Purpose::Bootstrap, STATEMENT)
+        {
+            let root = Root::new(self.ranks, self.identity.incarnation, address, Some(doorman), self.deadline, now);
+            self.coordinator = Coordinator::Here(Box::new(root));
+        }
     }
 
     /// Say our offer, as soon as we know at which of our addresses peers can reach us.
@@ -273,7 +286,7 @@ impl Coordinator {
         }
         let listener = match id.take_listener() {
             Listener::Taken => return there(Rivalry::Taken),
-            Listener::Held(listener) => listener,
+            Listener::Held(listener) | Listener::Inherited(listener) => listener,
             Listener::Unbound => match TcpListener::bind(id.address()) {
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => return there(Rivalry::AddressInUse),
                 bound => bound?,

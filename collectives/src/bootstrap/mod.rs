@@ -32,7 +32,7 @@ pub(crate) mod tests;
 
 pub use host::Host;
 pub use id::UniqueId;
-pub(crate) use id::{secret_from_hex, secret_to_hex};
+pub(crate) use id::{Listener, secret_from_hex, secret_to_hex};
 pub use join::{Join, Joined};
 pub use message::{Member, OFFER};
 

@@ -405,6 +405,16 @@ fn port_of_another_program_is_named_to_rank_0() {
     assert!(errors[0].1.report.lines[0].contains("in use by another program"));
 }
 
+#[test]
+fn rank_0_takes_its_address_when_the_program_that_had_it_ends() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let id = UniqueId::from_parts(other.local_addr().unwrap(), Secret::generate().unwrap());
+    let mut cluster = Cluster::new([start(&id, 0, 2), start(&id, 1, 2)]);
+    cluster.rounds(20);
+    drop(other);
+    assert!(cluster.run().iter().all(|(_, outcome)| outcome.is_ok()));
+}
+
 fn wait(id: &UniqueId, rank: u32, ranks: u32) -> Outcome {
     let deadline = Time::now().after(Duration::from_secs(60));
     Join::start(id, Rank::new(rank), ranks, Ok(vec![rank as u8]), Time::now(), deadline).unwrap().wait(|_| Ok(()))

@@ -2,12 +2,14 @@
 
 use core::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use vervain_transport::auth::Secret;
 use vervain_transport::{Error, Kind, Rank};
 
 use super::sys;
-use crate::bootstrap::{InitError, UniqueId, secret_from_hex};
+use crate::bootstrap::{InitError, Listener, UniqueId, secret_from_hex};
 
 /// A variable's value, if it is set. `&|name| std::env::var(name).ok()` outside tests.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -152,17 +154,27 @@ impl Environment {
         Ok(Some(Self { launcher, rank: Rank::new(rank), ranks, local_rank, id, warnings }))
     }
 
-    /// Take over the socket that our launcher bound for rank 0.
+    /// Use the socket that our launcher bound for rank 0.
     fn adopt(&mut self, lookup: Lookup<'_>) {
         let fd = lookup("VERVAIN_BOOTSTRAP_FD").and_then(|text| text.parse().ok());
-        let listener = fd.filter(|_| self.rank.get() == 0).and_then(sys::adopt_listener);
-        let is_ours = |listener: &std::net::TcpListener| listener.local_addr().is_ok_and(|at| at == self.id.address());
-        if let Some(listener) = listener.filter(is_ours)
-            && let Ok(id) = UniqueId::with_listener(listener, self.id.secret().clone())
+        if let Some(fd) = fd.filter(|_| self.rank.get() == 0)
+            && let Some((address, slot)) = inherited(fd)
+            && address == self.id.address()
         {
-            self.id = id;
+            self.id = UniqueId::inherited(address, self.id.secret().clone(), slot);
         }
     }
+}
+
+/// The launcher's listening socket, which waits here for the first rank 0, however often the environment is asked before.
+fn inherited(fd: RawFd) -> Option<(SocketAddr, Arc<Mutex<Listener>>)> {
+    type Slot = Option<(SocketAddr, Arc<Mutex<Listener>>)>;
+    static SLOT: OnceLock<Slot> = OnceLock::new();
+    let adopt = || {
+        let listener = sys::adopt_listener(fd)?;
+        Some((listener.local_addr().ok()?, Arc::new(Mutex::new(Listener::Inherited(listener)))))
+    };
+    SLOT.get_or_init(adopt).clone()
 }
 
 /// How many ranks a launcher seems to have started, and which launcher: to warn a program that runs alone by mistake.

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use vervain_collectives::bootstrap::{InitError, Join, UniqueId};
+use vervain_collectives::launch::Environment;
 use vervain_collectives::{Communicator, Config, Error, Joining, Kind, Progress, Rank, ReduceOp};
 use vervain_transport::Time;
 use vervain_transport::fabric::Backend;
@@ -44,6 +45,34 @@ fn process_that_ends_before_it_joins_is_named_by_the_others() {
     let exits = finish(job(3, "init::body_of_which_rank_2_never_joins").start().unwrap());
     for exit in exits {
         assert!(exit.status.success() && !exit.killed, "{}", text(&exit));
+    }
+}
+
+/// The launcher's listening socket outlives an environment that was only looked at: nobody dials into nothing.
+#[test]
+fn environment_may_be_asked_any_number_of_times() {
+    for _ in 0..3 {
+        for exit in finish(job(4, "init::body_that_asks_for_its_environment_first").start().unwrap()) {
+            assert!(exit.status.success() && !exit.killed, "{}", text(&exit));
+        }
+    }
+}
+
+#[test]
+fn body_that_asks_for_its_environment_first() {
+    let Some(rank) = started() else { return };
+    for _ in 0..2 {
+        let environment = Environment::from_process().unwrap().unwrap();
+        assert_eq!(environment.rank, rank);
+        let address = environment.id.address();
+        drop(environment);
+        if rank.get() == 0 {
+            std::net::TcpStream::connect(address).expect("somebody listens still");
+        }
+    }
+    for _ in 0..2 {
+        let communicator = Communicator::from_env(&on(Backend::Shm)).unwrap();
+        communicator.barrier().unwrap();
     }
 }
 
