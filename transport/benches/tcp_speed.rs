@@ -12,7 +12,7 @@ use vervain_transport::{
     Rank, Result, Time,
     auth::Secret,
     fabric::{
-        Event, Fabric, INLINE, Identity, Key, LinkId, Op, RegionId, RemoteId, Span, Target,
+        Access, Event, Fabric, INLINE, Identity, Key, LinkId, Op, RegionId, RemoteId, Span, Target,
         tcp::{Options, Tcp},
     },
 };
@@ -56,7 +56,7 @@ impl Side {
             }
         };
         let local = fabric.allocate(2 * SIZE as usize + 4096)?;
-        *board.keys[me].lock().expect("no panic") = Some(fabric.advertise(link, local)?);
+        *board.keys[me].lock().expect("no panic") = Some(fabric.advertise(link, local, Access::ReadWrite)?);
         barrier.wait();
         let key = board.keys[1 - me].lock().expect("no panic").expect("advertised before the barrier");
         let remote = fabric.import(link, &key)?;

@@ -57,6 +57,11 @@ pub enum Kind {
     // ours
     /// An invariant of vervain does not hold.
     Bug,
+    // how an operation ended that was not let run to its end
+    /// The operation was cancelled before anything of it left: nothing of it has landed or will land.
+    Cancelled,
+    /// The operation was cut off on its way: it may have landed, in part or whole.
+    OutcomeUnknown,
 }
 
 impl fmt::Display for Kind {
@@ -82,6 +87,10 @@ impl fmt::Display for Kind {
             Kind::TimedOut => "the deadline passed; a peer is slow, stopped or missing",
             Kind::Aborted => "the communicator was aborted; create a new one to go on",
             Kind::Bug => "an internal invariant does not hold; please report this",
+            Kind::Cancelled => "the operation was cancelled before anything of it left; post it again if it is still wanted",
+            Kind::OutcomeUnknown => {
+                "the operation was cut off on its way and may have landed, in part or whole; ask the peer before repeating it"
+            }
         })
     }
 }

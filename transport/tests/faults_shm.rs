@@ -17,7 +17,7 @@ use vervain_transport::{
     Kind, Rank, Time,
     auth::Secret,
     fabric::{
-        Event, Fabric, Identity, LinkId,
+        Access, Event, Fabric, Identity, LinkId,
         shm::{Options, Shm},
     },
 };
@@ -76,14 +76,14 @@ fn endless_registration_keeps_files_and_mappings_constant() {
         // SAFETY: `memory` outlives the release below, and nothing is posted on it.
         let theirs = unsafe { other.register(core::ptr::NonNull::from(&mut memory).cast(), 64) }.unwrap();
         for region in [ours, theirs] {
-            let key = other.advertise(far, region).unwrap();
+            let key = other.advertise(far, region, Access::ReadWrite).unwrap();
             let remote = one.import(near, &key).unwrap();
             one.forget(remote).unwrap();
             other.release(region).unwrap();
         }
         // imports that never come must not pile up either
         let unused = other.allocate(4096).unwrap();
-        other.advertise(far, unused).unwrap();
+        other.advertise(far, unused, Access::ReadWrite).unwrap();
         other.release(unused).unwrap();
         let mut events = Vec::with_capacity(4);
         for _ in 0..64 {

@@ -12,7 +12,7 @@ use vervain_transport::{
     Kind, Rank, Time,
     auth::{Dialer, Purpose, Secret},
     fabric::{
-        Event, Fabric, Identity, LinkId, Op, Span, Target,
+        Access, Event, Fabric, Identity, LinkId, Op, Span, Target,
         tcp::{Options, Tcp},
     },
     sync,
@@ -53,7 +53,7 @@ fn connect(server: &mut Tcp, client: &mut Tcp, now: Time) -> [LinkId; 2] {
         match event {
             Event::Up { link, .. } => links[index] = Some(link),
             Event::Down { error, .. } => panic!("{error}"),
-            Event::Done { .. } => {}
+            Event::Done { .. } | Event::Revoked { .. } => {}
         }
         links[0].zip(links[1])
     });
@@ -185,7 +185,10 @@ fn both_sides_may_send_more_than_all_buffers_hold() {
         let [mut server, mut client] = [0, 1].map(|rank| fabric(rank, options.clone()));
         let links = connect(&mut server, &mut client, Time::now());
         let regions = [server.allocate(2 * BYTES as usize).unwrap(), client.allocate(2 * BYTES as usize).unwrap()];
-        let keys = [server.advertise(links[0], regions[0]).unwrap(), client.advertise(links[1], regions[1]).unwrap()];
+        let keys = [
+            server.advertise(links[0], regions[0], Access::ReadWrite).unwrap(),
+            client.advertise(links[1], regions[1], Access::ReadWrite).unwrap(),
+        ];
         let remotes = [server.import(links[0], &keys[1]).unwrap(), client.import(links[1], &keys[0]).unwrap()];
         for (index, fabric) in [&mut server, &mut client].into_iter().enumerate() {
             let local = Span { region: regions[index], offset: 0, bytes: BYTES };

@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
 }
 
 /// What may travel.
-pub(crate) const KINDS: [Kind; 18] = [
+pub(crate) const KINDS: [Kind; 20] = [
     Kind::InvalidArgument,
     Kind::InvalidUsage,
     Kind::SizeOverflow,
@@ -135,6 +135,8 @@ pub(crate) const KINDS: [Kind; 18] = [
     Kind::TimedOut,
     Kind::Aborted,
     Kind::Bug,
+    Kind::Cancelled,
+    Kind::OutcomeUnknown,
 ];
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
-use vervain_transport::fabric::{Doorbell, Event, Fabric, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span};
+use vervain_transport::fabric::{Access, Doorbell, Event, Fabric, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span};
 use vervain_transport::{Error, Kind, Rank, Result, Time};
 
 use letter::{LETTER, Letter};
@@ -219,7 +219,7 @@ impl Links {
         let region = self.fabric.allocate(inbox_bytes(!self.active))?;
         let inbox = buffer::of_region(&*self.fabric, region)?;
         prepare_inbox(inbox, !self.active, self.start);
-        let key = self.fabric.advertise(link, region)?;
+        let key = self.fabric.advertise(link, region, Access::ReadWrite)?;
         let entry = &mut self.peers[peer.index()];
         entry.inboxes[lane] = Some(inbox);
         entry.letters.push_back(Letter::Inbox { lane: lane as u32, key });
@@ -254,7 +254,7 @@ impl Links {
         self.boards = Some(Boards::new(self.rank, self.ranks(), own, self.start));
         for peer in self.others() {
             let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
-            let key = self.fabric.advertise(link, region)?;
+            let key = self.fabric.advertise(link, region, Access::ReadWrite)?;
             self.peers[peer.index()].letters.push_back(Letter::Board { key });
             self.send_letters(peer)?;
             if let Some(key) = self.early_boards[peer.index()].take() {
@@ -393,6 +393,8 @@ impl Links {
                 Ok(())
             }
             Event::Done { link, token, result } => self.on_done(link, token, result),
+            // nothing is revoked here
+            Event::Revoked { .. } => Ok(()),
         }
     }
 

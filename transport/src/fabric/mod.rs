@@ -215,6 +215,34 @@ pub enum Outcome {
     },
 }
 
+/// What the peer may do with a region that is advertised to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+    /// Read it, write it, and change words of it in one step: atomics need both.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether it allows reads.
+    pub const fn reads(self) -> bool {
+        matches!(self, Access::Read | Access::ReadWrite)
+    }
+
+    /// Whether it allows writes.
+    pub const fn writes(self) -> bool {
+        matches!(self, Access::Write | Access::ReadWrite)
+    }
+
+    /// Whether it allows all that `wanted` does.
+    pub const fn allows(self, wanted: Access) -> bool {
+        (self.reads() || !wanted.reads()) && (self.writes() || !wanted.writes())
+    }
+}
+
 /// What [`Fabric::poll`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -242,6 +270,14 @@ pub enum Event {
         token: u64,
         /// What it came to.
         result: Result<Outcome>,
+    },
+    /// What [`Fabric::revoke`] came to. Exactly once for each accepted call.
+    Revoked {
+        /// The region.
+        region: RegionId,
+        /// `Ok`: from here on no operation of any peer through the keys that were void reads or writes the region.
+        /// `TimedOut`: that cannot be proven; a peer may still touch the memory.
+        result: Result<()>,
     },
 }
 
@@ -293,8 +329,22 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// Keeps an allocated region's memory valid after its release and after the fabric is gone. `None` for registered memory.
     fn keep(&self, region: RegionId) -> Option<std::sync::Arc<dyn core::any::Any + Send + Sync>>;
 
-    /// Let the peer of `link` use `region`. The key is for that link alone.
-    fn advertise(&mut self, link: LinkId, region: RegionId) -> Result<Key>;
+    /// Let the peer of `link` use `region` as `access` says. The key is for that link alone.
+    fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key>;
+
+    /// Void all keys of a region, for all links. [`Event::Revoked`] follows exactly once, by `deadline`. The region stays;
+    /// it can be advertised again at once, under new keys.
+    ///
+    /// Operations of peers that come later end with `AccessDenied` there, like those that were under way and did not end
+    /// before; of these, a part may have landed. Views of the region that peers hold go on to be valid memory, though not
+    /// ours.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an unknown region, `InvalidUsage` while an earlier call for it has not been reported.
+    fn revoke(&mut self, region: RegionId, deadline: Time) -> Result<()> {
+        let _ = (region, deadline);
+        Err(crate::Kind::Unsupported.into())
+    }
 
     /// Use a region that the peer of `link` advertised. Corrupt keys are refused with `Corrupt` or `AccessDenied`.
     fn import(&mut self, link: LinkId, key: &Key) -> Result<RemoteId>;
@@ -324,6 +374,21 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// Refuses the whole batch, with nothing accepted, if an operation is malformed (out of bounds, unaligned atomic,
     /// unknown region) or the link is down.
     fn post(&mut self, link: LinkId, ops: &[Op]) -> Result<usize>;
+
+    /// End an accepted operation early. Its [`Event::Done`] follows in the next poll, with the kind `Cancelled` if nothing of
+    /// it has left or will leave, with `OutcomeUnknown` if it may have landed, in part or whole. If it had ended already,
+    /// its report stays as it is. After this call its local memory is not touched any more. Of several operations with
+    /// this token the oldest is meant.
+    ///
+    /// What cannot be stopped otherwise takes its link down. A token that the link does not know is no error: its operation
+    /// ended already.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an unknown link.
+    fn cancel(&mut self, link: LinkId, token: u64) -> Result<()> {
+        let _ = (link, token);
+        Err(crate::Kind::Unsupported.into())
+    }
 
     /// Make progress and append what happened, at most to the capacity of `events` (which therefore never reallocates).
     fn poll(&mut self, now: Time, events: &mut Vec<Event>);

@@ -2,7 +2,7 @@
 
 use std::sync::Weak;
 
-use vervain_transport::fabric::RegionId;
+use vervain_transport::fabric::{Access, RegionId};
 use vervain_transport::{Error, Kind, Rank, Result};
 
 use super::{Letter, Links, Registration};
@@ -23,7 +23,7 @@ impl Links {
         self.registrations.push(fresh);
         for peer in self.others() {
             let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
-            let key = self.fabric.advertise(link, region)?;
+            let key = self.fabric.advertise(link, region, Access::ReadWrite)?;
             self.peers[peer.index()].letters.push_back(Letter::Registration { index, bytes, key });
             self.send_letters(peer)?;
             if let Some((key, bytes)) = self.early.remove(&(index, peer.get())) {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Error, Kind,
-    fabric::{Event, LinkId, Op, Outcome},
+    fabric::{Access, Event, LinkId, Op, Outcome},
 };
 
 /// Posts receives and a read that will not end by themselves, and returns their tokens.
@@ -72,7 +72,7 @@ pub(super) fn dropped_peer_ends_everything_once(make: &mut Make<'_>) {
 pub(super) fn down_link_takes_nothing(make: &mut Make<'_>) {
     let (mut world, (near, far)) = World::pair(make);
     let region = world.nodes[1].region(64, 0);
-    let key = world.nodes[1].fabric.advertise(far, region).unwrap();
+    let key = world.nodes[1].fabric.advertise(far, region, Access::ReadWrite).unwrap();
     world.nodes[0].fabric.close(near);
     world.until("the end", |nodes| nodes[0].down(near));
     assert_eq!(world.refusal(0, near, &[Op::Flush { token: 1 }]), Kind::LinkFailed);

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Kind, Time,
-    fabric::{INLINE, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span, Target},
+    fabric::{Access, INLINE, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span, Target},
 };
 
 /// A pair, a region of rank 0, and one of rank 1 that rank 0 can reach, both of one page.
@@ -101,8 +101,8 @@ pub(super) fn unknown_names_are_refused(make: &mut Make<'_>) {
     }
     let fabric = &mut world.nodes[1].fabric;
     assert_eq!(fabric.release(unknown).unwrap_err().kind(), Kind::InvalidArgument);
-    assert_eq!(fabric.advertise(far, unknown).unwrap_err().kind(), Kind::InvalidArgument);
-    assert_eq!(fabric.advertise(LinkId(9999), region).unwrap_err().kind(), Kind::InvalidArgument);
+    assert_eq!(fabric.advertise(far, unknown, Access::ReadWrite).unwrap_err().kind(), Kind::InvalidArgument);
+    assert_eq!(fabric.advertise(LinkId(9999), region, Access::ReadWrite).unwrap_err().kind(), Kind::InvalidArgument);
     assert_eq!(fabric.forget(RemoteId(9999)).unwrap_err().kind(), Kind::InvalidArgument);
     assert!(fabric.memory(unknown).is_none() && fabric.view(RemoteId(9999)).is_none());
     assert!(fabric.foreign(LinkId(9999)).is_none() && fabric.peer_doorbell(LinkId(9999)).is_none());
@@ -111,7 +111,7 @@ pub(super) fn unknown_names_are_refused(make: &mut Make<'_>) {
 
 pub(super) fn changed_key_is_refused(make: &mut Make<'_>) {
     let Stage { mut world, near, far, region, .. } = stage(make);
-    let key = world.nodes[1].fabric.advertise(far, region).unwrap();
+    let key = world.nodes[1].fabric.advertise(far, region, Access::ReadWrite).unwrap();
     for at in 0..32 {
         for bit in [1, 0x80] {
             let mut bytes = key.0;
@@ -132,7 +132,7 @@ fn assert_bad_key(world: &mut World, near: LinkId, key: &Key) {
 pub(super) fn key_of_another_link_is_refused(make: &mut Make<'_>) {
     let Stage { mut world, near, region, .. } = stage(make);
     let (_, far2) = world.connect(0, 1);
-    let key = world.nodes[1].fabric.advertise(far2, region).unwrap();
+    let key = world.nodes[1].fabric.advertise(far2, region, Access::ReadWrite).unwrap();
     assert_bad_key(&mut world, near, &key);
 }
 
@@ -156,7 +156,7 @@ pub(super) fn released_region_is_out_of_reach(make: &mut Make<'_>) {
     // SAFETY: `memory` lives until after the release below.
     let region = unsafe { world.nodes[1].fabric.register(start, 100) }.unwrap();
     let allocated = world.nodes[1].region(4096, 0);
-    let key = world.nodes[1].fabric.advertise(far, allocated).unwrap();
+    let key = world.nodes[1].fabric.advertise(far, allocated, Access::ReadWrite).unwrap();
     let remote = world.share((1, far), region, (0, near));
     world.nodes[1].fabric.release(region).unwrap();
     world.nodes[1].fabric.release(allocated).unwrap();

@@ -7,7 +7,7 @@ use super::Make;
 use crate::{
     Error, Kind, Rank, Result, Time,
     auth::Secret,
-    fabric::{Event, Fabric, Identity, LinkId, Op, Outcome, RegionId, RemoteId, Span, Target},
+    fabric::{Access, Event, Fabric, Identity, LinkId, Op, Outcome, RegionId, RemoteId, Span, Target},
 };
 
 /// How long a case waits for what must come.
@@ -148,7 +148,7 @@ impl World {
 
     /// A region of `owner` as a remote of `user`.
     pub fn share(&mut self, owner: (usize, LinkId), region: RegionId, user: (usize, LinkId)) -> RemoteId {
-        let key = self.nodes[owner.0].fabric.advertise(owner.1, region).expect("advertise");
+        let key = self.nodes[owner.0].fabric.advertise(owner.1, region, Access::ReadWrite).expect("advertise");
         self.nodes[user.0].fabric.import(user.1, &key).expect("import")
     }
 

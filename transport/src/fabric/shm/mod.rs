@@ -47,7 +47,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     Error, Kind, Rank, Result, Time,
     fabric::{
-        Backend, Capabilities, Doorbell, Event, Fabric, Identity, Key, LinkId, Op, RegionId, RemoteId, View,
+        Access, Backend, Capabilities, Doorbell, Event, Fabric, Identity, Key, LinkId, Op, RegionId, RemoteId, View,
         doorbell::Woken,
     },
     sync::Ordering::Acquire,
@@ -306,7 +306,9 @@ impl Fabric for Shm {
         Some(segment.map.clone())
     }
 
-    fn advertise(&mut self, link: LinkId, region: RegionId) -> Result<Key> {
+    fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key> {
+        // enforced from the next change on
+        let _ = access;
         self.link(link)?;
         let Self { links, regions, host, .. } = self;
         let link = links.find_mut(link.0).ok_or(Kind::LinkFailed)?;

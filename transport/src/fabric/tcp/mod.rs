@@ -32,7 +32,9 @@ use self::{
     region::{Regions, Remote, Table},
     stream::Socket,
 };
-use super::{Backend, Capabilities, Doorbell, Event, Fabric, Identity, Key, LinkId, Op, RegionId, RemoteId, View};
+use super::{
+    Access, Backend, Capabilities, Doorbell, Event, Fabric, Identity, Key, LinkId, Op, RegionId, RemoteId, View,
+};
 use crate::{Error, Kind, Rank, Result, Time};
 
 /// Largest number of sockets per link.
@@ -325,7 +327,9 @@ impl Fabric for Tcp {
         self.regions.keep(region).map(|mapping| mapping as Arc<dyn Any + Send + Sync>)
     }
 
-    fn advertise(&mut self, link: LinkId, region: RegionId) -> Result<Key> {
+    fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key> {
+        // enforced from the next change on
+        let _ = access;
         let bytes = self.regions.view(region).ok_or(Kind::InvalidArgument)?.bytes as u64;
         let owner = self.establish.rank();
         self.parts(link)?.0.advertise(region, bytes, owner)
