@@ -1,74 +1,56 @@
-//! What a link's two ends have shown each other: keys that we gave, and memory that arrived.
+//! What a link's two ends have shown each other: keys that we gave, and memory that arrived over the socket.
 
 use std::{
-    collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
 
-use hmac::{Hmac, KeyInit, Mac};
 use memmap2::MmapRaw;
-use sha2::Sha256;
 
 use super::{
+    given::Given,
+    keys::{Claim, Sealer, Way, access_of, code},
     memory::{self, Segment},
+    shown::Shown,
     socket::{self, Incoming, Packet},
 };
 use crate::{
     Error, Kind, Result,
     auth::Secret,
-    fabric::{Key, RegionId, View},
+    fabric::{Access, Key, RegionId, View},
 };
-
-/// A parsed key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    /// The owner's number for it.
-    pub number: u32,
-    pub kind: Way,
-    pub bytes: u64,
-    /// Where it lies in the owner's address space.
-    pub start: u64,
-}
-
-/// How a region can be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Its file was passed.
-    Mapped = 1,
-    /// It can only be read.
-    Readable = 2,
-}
 
 /// Keys and mappings of one link.
 #[derive(Debug)]
 pub(super) struct Books {
-    own_nonce: u64,
-    peer_nonce: u64,
-    next: u32,
-    given: HashMap<u32, RegionId>,
-    arrived: HashMap<u32, Arc<MmapRaw>>,
+    own: Sealer,
+    peer: Sealer,
+    pub given: Given,
+    pub shown: Shown,
     demand_seals: bool,
     said_goodbye: bool,
 }
 
+/// Whether a region was new to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Novelty {
+    Fresh { number: u32 },
+    Known,
+}
+
 const SHOW: u64 = 1;
-const WITHDRAW: u64 = 2;
 const GOODBYE: u64 = 3;
-/// Size of a packet: kind, number, bytes.
+/// Size of a packet: kind, number and rights, bytes.
 const BYTES: usize = 24;
-/// Most mappings that the peer shows without our importing them.
-const MOST: usize = 16 << 10;
 
 impl Books {
-    pub fn new(own_nonce: u64, peer_nonce: u64, demand_seals: bool) -> Self {
+    pub fn new(secret: &Secret, own_nonce: u64, peer_nonce: u64, demand_seals: bool) -> Self {
         Self {
-            own_nonce,
-            peer_nonce,
-            next: 0,
-            given: HashMap::new(),
-            arrived: HashMap::new(),
+            own: Sealer::new(secret, own_nonce),
+            peer: Sealer::new(secret, peer_nonce),
+            given: Given::default(),
+            shown: Shown::default(),
             demand_seals,
             said_goodbye: false,
         }
@@ -78,51 +60,38 @@ impl Books {
     pub fn show(
         &mut self,
         socket: &OwnedFd,
-        secret: &Secret,
         region: RegionId,
         view: View,
         file: Option<&Segment>,
-    ) -> Result<Key> {
-        let known = self.given.iter().find_map(|(number, given)| (*given == region).then_some(*number));
-        let number = known.unwrap_or(self.next);
-        let kind = if file.is_some() { Way::Mapped } else { Way::Readable };
-        let claim = Claim { number, kind, bytes: view.bytes as u64, start: view.start.addr().get() as u64 };
-        if known.is_none() {
-            if let Some(segment) = file {
-                let packet = packet(SHOW, number, claim.bytes);
-                socket::send(socket.as_fd(), &packet, &[segment.file.as_fd()]).map_err(crowded)?;
-            }
-            self.next = number.checked_add(1).ok_or(Error::new(Kind::NoSpace))?;
-            self.given.insert(number, region);
+        access: Access,
+    ) -> Result<(Key, Novelty)> {
+        let way = if file.is_some() { Way::Mapped } else { Way::Readable };
+        let (bytes, start) = (view.bytes as u64, view.start.addr().get() as u64);
+        let claim = |number, slot| Claim { number, slot, way, access, bytes, start };
+        if let Some((number, grant)) = self.given.known(region, access) {
+            return Ok((self.own.seal(&claim(number, grant.slot)), Novelty::Known));
         }
-        Ok(claim.seal(secret, self.own_nonce))
+        let (number, slot) = self.given.upcoming()?;
+        if let Some(segment) = file {
+            pass(socket, segment, number, bytes, access)?;
+        }
+        self.given.add(region, access)?;
+        Ok((self.own.seal(&claim(number, slot)), Novelty::Fresh { number }))
     }
 
-    /// The region that we gave under this number.
-    pub fn given(&self, number: u32) -> Option<RegionId> {
-        self.given.get(&number).copied()
+    /// The key's claim, if it was made for this link by its peer and is not known to be void.
+    pub fn open(&self, key: &Key) -> Result<Claim> {
+        let claim = self.peer.open(key)?;
+        if self.shown.is_void(&claim) { Err(Kind::AccessDenied.into()) } else { Ok(claim) }
     }
 
-    /// A region is gone: its keys are void.
-    pub fn withdraw(&mut self, socket: &OwnedFd, region: RegionId) {
-        self.given.retain(|number, given| {
-            if *given == region {
-                // a peer that cannot be told keeps an unused mapping until the link ends; nothing else depends on it
-                let _ = socket::send(socket.as_fd(), &packet(WITHDRAW, *number, 0), &[]);
-            }
-            *given != region
-        });
-    }
-
-    /// The key's claim, if it was made for this link by its peer.
-    pub fn open(&self, secret: &Secret, key: &Key) -> Result<Claim> {
-        Claim::open(secret, self.peer_nonce, key)
-    }
-
-    /// The mapping that the peer showed under this number.
-    pub fn arrived(&self, claim: &Claim) -> Result<Arc<MmapRaw>> {
-        let map = self.arrived.get(&claim.number).ok_or(Kind::AccessDenied)?;
-        if map.len() as u64 == claim.bytes { Ok(map.clone()) } else { Err(Kind::Corrupt.into()) }
+    /// The mapping that a claim means. What the socket has is taken first if it is not there.
+    pub fn import(&mut self, socket: &OwnedFd, claim: &Claim) -> Result<Arc<MmapRaw>> {
+        if let Ok(map) = self.shown.import(claim) {
+            return Ok(map);
+        }
+        self.read(socket)?;
+        self.shown.import(claim)
     }
 
     /// Tell the peer that the link ends here on purpose.
@@ -148,13 +117,13 @@ impl Books {
     fn on_packet(&mut self, mut packet: Packet) -> Result<()> {
         let bytes = packet.exactly::<BYTES>().ok_or(Kind::Corrupt)?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let (kind, length) = (word(0), word(16));
-        let number = u32::try_from(word(8)).map_err(|_| Kind::Corrupt)?;
+        let (kind, what, length) = (word(0), word(8), word(16));
         match (kind, packet.files[0].take()) {
-            (SHOW, Some(file)) => self.on_show(number, length, file),
-            (WITHDRAW, None) => {
-                self.arrived.remove(&number);
-                Ok(())
+            (SHOW, Some(file)) => {
+                let access = access_of((what >> 32) as u32).ok_or(Kind::Corrupt)?;
+                let length = usize::try_from(length).map_err(|_| Kind::Corrupt)?;
+                let map = memory::adopt(file, length, self.demand_seals, access)?;
+                self.shown.arrive(what as u32, access, map)
             }
             (GOODBYE, None) => {
                 self.said_goodbye = true;
@@ -163,58 +132,22 @@ impl Books {
             _ => Err(Kind::Corrupt.into()),
         }
     }
-
-    fn on_show(&mut self, number: u32, bytes: u64, file: OwnedFd) -> Result<()> {
-        if self.arrived.len() >= MOST {
-            return Err(Kind::NoSpace.into());
-        }
-        let bytes = usize::try_from(bytes).map_err(|_| Kind::Corrupt)?;
-        let map = memory::adopt(file, bytes, self.demand_seals)?;
-        match self.arrived.insert(number, Arc::new(map)) {
-            None => Ok(()),
-            Some(_) => Err(Kind::Corrupt.into()),
-        }
-    }
 }
 
-impl Claim {
-    fn seal(&self, secret: &Secret, nonce: u64) -> Key {
-        let mut key = [0; 32];
-        key[..4].copy_from_slice(&self.number.to_le_bytes());
-        key[4..8].copy_from_slice(&(self.kind as u32).to_le_bytes());
-        key[8..16].copy_from_slice(&self.bytes.to_le_bytes());
-        key[16..24].copy_from_slice(&self.start.to_le_bytes());
-        let tag = tag(secret, nonce, &key[..24]).finalize().into_bytes();
-        key[24..].copy_from_slice(&tag[..8]);
-        Key(key)
-    }
-
-    fn open(secret: &Secret, nonce: u64, key: &Key) -> Result<Self> {
-        let Key(key) = key;
-        tag(secret, nonce, &key[..24]).verify_truncated_left(&key[24..]).map_err(|_| Error::new(Kind::Corrupt))?;
-        let u32_at = |at: usize| u32::from_le_bytes(key[at..at + 4].try_into().expect("four bytes"));
-        let u64_at = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().expect("eight bytes"));
-        let kind = match u32_at(4) {
-            1 => Way::Mapped,
-            2 => Way::Readable,
-            _ => return Err(Kind::Corrupt.into()),
-        };
-        Ok(Self { number: u32_at(0), kind, bytes: u64_at(8), start: u64_at(16) })
-    }
+/// Send the region's file, opened for reading only if the peer may do no more.
+fn pass(socket: &OwnedFd, segment: &Segment, number: u32, bytes: u64, access: Access) -> Result<()> {
+    let packet = packet(SHOW, u64::from(code(access)) << 32 | u64::from(number), bytes);
+    let sent = match access {
+        Access::Read => socket::send(socket.as_fd(), &packet, &[segment.read_only()?.as_fd()]),
+        Access::Write | Access::ReadWrite => socket::send(socket.as_fd(), &packet, &[segment.file.as_fd()]),
+    };
+    sent.map_err(crowded)
 }
 
-fn tag(secret: &Secret, nonce: u64, bytes: &[u8]) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
-    mac.update(b"shm key");
-    mac.update(&nonce.to_le_bytes());
-    mac.update(bytes);
-    mac
-}
-
-fn packet(kind: u64, number: u32, bytes: u64) -> [u8; BYTES] {
+fn packet(kind: u64, what: u64, bytes: u64) -> [u8; BYTES] {
     let mut packet = [0; BYTES];
     packet[..8].copy_from_slice(&kind.to_le_bytes());
-    packet[8..16].copy_from_slice(&u64::from(number).to_le_bytes());
+    packet[8..16].copy_from_slice(&what.to_le_bytes());
     packet[16..].copy_from_slice(&bytes.to_le_bytes());
     packet
 }
@@ -224,24 +157,5 @@ fn crowded(error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(code @ (libc::EAGAIN | libc::ETOOMANYREFS | libc::ENOBUFS)) => Error::new(Kind::NoSpace).with_os(code),
         _ => Kind::LinkFailed.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn key_is_for_one_link_and_no_changed_byte_survives() {
-        let secret = Secret::from_bytes([7; 32]);
-        let claim = Claim { number: 5, kind: Way::Mapped, bytes: 4096, start: 0x7000 };
-        let key = claim.seal(&secret, 11);
-        assert_eq!(Claim::open(&secret, 11, &key), Ok(claim));
-        assert_eq!(Claim::open(&secret, 12, &key).unwrap_err().kind(), Kind::Corrupt);
-        for at in 0..32 {
-            let mut changed = key;
-            changed.0[at] ^= 1;
-            assert_eq!(Claim::open(&secret, 11, &changed).unwrap_err().kind(), Kind::Corrupt, "byte {at}");
-        }
     }
 }

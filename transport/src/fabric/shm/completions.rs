@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Result,
+    Error, Result,
     fabric::{Event, LinkId, Outcome},
 };
 
@@ -33,6 +33,17 @@ impl Completions {
 
     pub fn note(&mut self, event: Event) {
         self.0.push_back((event, Class::Notice));
+    }
+
+    /// The peer replaced memory that operations of this link may have used: what was not reported may not have landed.
+    pub fn doubt(&mut self, link: LinkId, error: Error) {
+        for (event, class) in &mut self.0 {
+            if let Event::Done { link: on, result: result @ Ok(_), .. } = event
+                && (*on, *class) == (link, Class::Work)
+            {
+                *result = Err(error);
+            }
+        }
     }
 
     #[inline]

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Error, Kind, Result, Time,
-    fabric::{Event, Identity, LinkId},
+    fabric::{Access, Event, Identity, LinkId},
 };
 
 /// How long a stranger may take to prove itself.
@@ -192,7 +192,7 @@ impl Shm {
 
     /// What the socket of a link has: files of regions, or its end.
     fn on_link(&mut self, number: u32) {
-        let Some(link) = self.links.find_mut(number) else { return };
+        let Some(link) = self.links.find_mut(number) else { return self.on_departed(number) };
         let Err(error) = link.books.read(&link.socket) else { return };
         // what the peer wrote before its end still counts
         let Self { links, regions, remotes, done, .. } = self;
@@ -219,9 +219,10 @@ impl Shm {
         if source.is_none() {
             self.host.reserve_bounce(&joined.inbox)?;
         }
-        let mut link = Link::new(id, joined, source, self.host.place.demands_seals())?;
+        let mut link = Link::new(id, joined, source, &self.host)?;
         if source.is_some() {
-            link.foreign = Some(self.remotes.add(Remote { link: id, reach: Reach::Foreign })?);
+            let whole = Remote { link: id, access: Access::Read, reach: Reach::Foreign, number: None };
+            link.foreign = Some(self.remotes.add(whole)?);
         }
         self.links.put(id.0, link);
         // records may have come before

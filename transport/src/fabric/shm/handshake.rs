@@ -30,7 +30,7 @@ use crate::{
     Error, Kind, Rank, Result, Time,
     auth::{Acceptor, CHALLENGE, Dialer, HELLO, PROOF, Peer, Purpose},
     fabric::{
-        Identity,
+        Access, Identity,
         doorbell::{self, Ringing},
     },
 };
@@ -237,7 +237,7 @@ fn take(mut packet: Packet, host: &Host) -> Result<(Setup, MmapRaw, Arc<MmapRaw>
     let setup = Setup::parse(&packet).ok_or(Kind::Corrupt)?;
     let [Some(outbox), Some(bell)] = core::mem::take(&mut packet.files) else { return Err(Kind::Corrupt.into()) };
     let seals = host.place.demands_seals();
-    let outbox = memory::adopt(outbox, memory::whole_pages(INBOX)?, seals)?;
-    let bell = memory::adopt(bell, memory::whole_pages(doorbell::PAGE)?, seals)?;
+    let outbox = memory::adopt(outbox, memory::whole_pages(INBOX)?, seals, Access::ReadWrite)?;
+    let bell = memory::adopt(bell, memory::whole_pages(doorbell::PAGE)?, seals, Access::ReadWrite)?;
     Ok((setup, outbox, Arc::new(bell)))
 }

@@ -52,6 +52,11 @@ impl Host {
         segment.map_err(|failure| self.note(failure))
     }
 
+    /// Fresh pages in the place of `segment`.
+    pub fn renew(&mut self, segment: &mut Segment) -> Result<()> {
+        segment.renew(&self.place, self.options.huge_pages).map_err(|failure| self.note(failure))
+    }
+
     /// What a proven peer gets from us.
     pub fn offer(&mut self) -> Result<(Setup, Segment)> {
         let bytes = whole_pages(INBOX)?;

@@ -4,27 +4,29 @@
 //! byte      0: ring of records (see ring::record)
 //! byte  16640: receives that the peer has posted so far     (one writer: the peer)
 //! byte  16768: messages of ours that the peer has taken     (one writer: the peer)
+//! byte  16896: fences that the peer made without our answer  (one writer: the peer)
 //! byte  20480: message slots, 4 KiB each
 //! byte  86016: bounce pieces for staged reads, 32 KiB each, reserved only where a link cannot pull
 //! ```
 //! Slots lie at the receiver, credits at the sender; every word has one writer. Nothing read here is trusted.
 //!
 //! The ring has room for all that a correct peer leaves us to put in: each record consumes a receive of the peer, or
-//! asks for a piece, or answers such a request. So a full ring is [`Kind::Corrupt`].
+//! asks for a piece, or says that a key is void, or answers one of these. So a full ring is [`Kind::Corrupt`].
 
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use memmap2::MmapRaw;
 
-use super::{copy, memory::Segment, notice::Notice};
+use super::{copy, given::VOIDS, memory::Segment, notice::Notice};
 use crate::{
     Kind,
     fabric::{Doorbell, MESSAGE},
     ring::record::{self, Consumer, Producer},
     sync::{
         AtomicU64, Mapped,
-        Ordering::{Acquire, Release},
+        Ordering::{Acquire, Release, SeqCst},
+        fence,
     },
 };
 
@@ -45,9 +47,10 @@ pub(super) const INBOX: usize = BOUNCE + PIECES as usize * PIECE;
 
 const CREDITS: usize = record::words(RECORDS) * 8;
 const TAKEN: usize = CREDITS + 128;
+const FENCES: usize = TAKEN + 128;
 const SLOTS: usize = 20480;
-const _: () = assert!(RECEIVES + 2 * PIECES as usize <= RECORDS);
-const _: () = assert!(CREDITS == 16640 && CREDITS.is_multiple_of(128) && TAKEN + 128 <= SLOTS && BOUNCE == 86016);
+const _: () = assert!(RECEIVES + 2 * PIECES as usize + 2 * VOIDS <= RECORDS);
+const _: () = assert!(CREDITS == 16640 && CREDITS.is_multiple_of(128) && FENCES + 128 <= SLOTS && BOUNCE == 86016);
 
 /// What the peer writes.
 #[derive(Debug)]
@@ -109,6 +112,15 @@ impl Inbox {
         // SYNC shm.message.take -> shm.message.reuse: the slot was copied before it is written again.
         word(&self.map, TAKEN).load(Acquire)
     }
+
+    /// How often the peer has replaced memory that we may have been using (rule FE-3).
+    pub fn fences(&self) -> u64 {
+        // Stores through a void key, then this load; the peer stores the count, then copies the memory. With a fence between,
+        // on both sides, either we see the count or the copy has our stores.
+        // SYNC shm.fence.see <-> shm.fence.mark
+        fence(SeqCst);
+        word(&self.map, FENCES).load(Acquire)
+    }
 }
 
 /// What we write.
@@ -121,12 +133,14 @@ pub(super) struct Outbox {
     used: u64,
     /// Messages sent so far.
     sent: u64,
+    /// Fences made so far.
+    fences: u64,
 }
 
 impl Outbox {
     pub fn new(map: MmapRaw, bell: Doorbell) -> Result<Self, Kind> {
         let ring = Producer::attach(words(&map), RECORDS)?;
-        Ok(Self { map, ring, bell, used: 0, sent: 0 })
+        Ok(Self { map, ring, bell, used: 0, sent: 0, fences: 0 })
     }
 
     /// The peer's doorbell.
@@ -205,6 +219,14 @@ impl Outbox {
         // SYNC shm.message.take -> shm.message.reuse: the slot was copied before it is given back.
         word(&self.map, TAKEN).store(total, Release);
     }
+
+    /// We are about to replace memory that the peer may be using (rule FE-3).
+    pub fn mark_fence(&mut self) {
+        self.fences += 1;
+        word(&self.map, FENCES).store(self.fences, Release);
+        // SYNC shm.fence.mark <-> shm.fence.see: see there.
+        fence(SeqCst);
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +254,6 @@ fn piece_at(piece: u64) -> usize {
 
 #[inline]
 fn word(map: &MmapRaw, at: usize) -> &AtomicU64 {
-    // SAFETY: `at` is CREDITS or TAKEN: aligned to 8 and within the map; all access to these words is atomic.
+    // SAFETY: `at` is CREDITS, TAKEN or FENCES: aligned to 8 and within the map; all access to these words is atomic.
     unsafe { AtomicU64::from_ptr(map.as_mut_ptr().add(at).cast()) }
 }

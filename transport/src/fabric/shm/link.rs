@@ -5,7 +5,9 @@ use std::{collections::VecDeque, os::fd::OwnedFd};
 use super::{
     books::Books,
     handshake::Joined,
+    host::Host,
     lanes::{Inbox, Outbox, RECEIVES},
+    notice::Notice,
     pull::Source,
     staged::Staged,
 };
@@ -44,17 +46,23 @@ pub(super) struct Link {
     /// Number of the remote that is its whole address space.
     pub foreign: Option<u32>,
     pub receives: VecDeque<Receive>,
-    /// Receives posted so far.
+    /// Receives that the peer was granted so far.
     pub granted: u64,
+    /// Of these, the ones that were cancelled and have no successor yet.
+    pub debt: usize,
+    /// What came for them; it waits for the next receives. There are none then.
+    pub parked: VecDeque<Notice>,
     pub staged: Staged,
     /// Receives accepted and not reported.
     pub open_receives: usize,
     /// Other operations accepted and not reported.
     pub open_work: usize,
+    /// The peer's fences that we know of.
+    pub fences: u64,
 }
 
 impl Link {
-    pub fn new(id: LinkId, joined: Joined, source: Option<Source>, demand_seals: bool) -> Result<Self, Kind> {
+    pub fn new(id: LinkId, joined: Joined, source: Option<Source>, host: &Host) -> Result<Self, Kind> {
         let Joined { socket, peer, own_nonce, setup, inbox, outbox, bell } = joined;
         let bell = Doorbell::from_page(bell, setup.ringing);
         Ok(Self {
@@ -63,14 +71,17 @@ impl Link {
             socket,
             inbox: Inbox::new(inbox)?,
             outbox: Outbox::new(outbox, bell)?,
-            books: Books::new(own_nonce, setup.nonce, demand_seals),
+            books: Books::new(&host.identity.secret, own_nonce, setup.nonce, host.place.demands_seals()),
             source,
             foreign: None,
             receives: VecDeque::with_capacity(RECEIVES),
             granted: 0,
+            debt: 0,
+            parked: VecDeque::new(),
             staged: Staged::with_capacity(WORK),
             open_receives: 0,
             open_work: 0,
+            fences: 0,
         })
     }
 }

@@ -16,7 +16,8 @@ use std::{
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
-use crate::{Error, Kind, Result};
+use super::copy;
+use crate::{Error, Kind, Result, fabric::Access};
 
 /// Where memory comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,10 +83,7 @@ impl Place {
             seal(file.as_fd())?;
         }
         let map = Arc::new(map(file.as_fd(), bytes)?);
-        if huge == HugePages::Large && bytes >= HUGE {
-            // a system without huge pages for shared memory refuses, and nothing is lost
-            let _ = map.advise(Advice::HugePage);
-        }
+        advise(&map, huge);
         Ok(Segment { file, map })
     }
 
@@ -147,6 +145,29 @@ impl Place {
 }
 
 impl Segment {
+    /// The same memory through a descriptor that cannot be mapped for writing.
+    ///
+    /// It keeps mistakes out, and peers of other users. A process of our own user could open it again for writing, as it
+    /// could look into our address space.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        std::fs::File::open(path).map(OwnedFd::from)
+    }
+
+    /// Put fresh pages with the same contents in the place of these: whoever has mapped the old ones keeps them, and reaches
+    /// nothing of ours any more. What others store meanwhile is in the copy, or is not.
+    pub fn renew(&mut self, place: &Place, huge: HugePages) -> Result<(), Failure> {
+        let (start, bytes) = (self.map.as_mut_ptr(), self.map.len());
+        let fresh = place.segment(bytes, bytes, huge)?;
+        // SAFETY: two mappings of `bytes` bytes each, of which the new one is known to nobody else.
+        unsafe { copy::observe(start, fresh.map.as_mut_ptr(), bytes) };
+        // SAFETY: `start` and `bytes` are the mapping that `self.map` owns.
+        unsafe { remap(start, bytes, libc::MAP_SHARED, fresh.file.as_raw_fd())? };
+        advise(&self.map, huge);
+        self.file = fresh.file;
+        Ok(())
+    }
+
     /// Reserve what [`Place::segment`] left out.
     pub fn reserve(&self, place: &Place, at: usize, bytes: usize) -> Result<(), Failure> {
         place.allocate(self.file.as_fd(), at, bytes)
@@ -159,8 +180,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Map a file that a peer sent and that must be exactly `bytes` long. The descriptor is closed.
-pub(super) fn adopt(file: OwnedFd, bytes: usize, demand_seals: bool) -> Result<MmapRaw> {
+/// Map a file that a peer sent and that must be exactly `bytes` long, as far as `access` goes. The descriptor is closed.
+pub(super) fn adopt(file: OwnedFd, bytes: usize, demand_seals: bool, access: Access) -> Result<MmapRaw> {
     let metadata = std::fs::File::from(file);
     let size = metadata.metadata()?.len();
     if bytes == 0 || size != bytes as u64 {
@@ -169,7 +190,35 @@ pub(super) fn adopt(file: OwnedFd, bytes: usize, demand_seals: bool) -> Result<M
     if demand_seals && !is_sealed(metadata.as_fd()) {
         return Err(Kind::Corrupt.into());
     }
-    Ok(map(metadata.as_fd(), bytes)?)
+    Ok(match access {
+        Access::Read => MmapOptions::new().len(bytes).map_raw_read_only(&metadata)?,
+        Access::Write | Access::ReadWrite => map(metadata.as_fd(), bytes)?,
+    })
+}
+
+/// Put private pages in the place of a peer's memory: what is stored there from here on, by whoever still has the address,
+/// goes nowhere.
+pub(super) fn let_go(map: &MmapRaw) -> io::Result<()> {
+    // SAFETY: the range is the mapping that `map` owns.
+    unsafe { remap(map.as_mut_ptr(), map.len(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1) }
+}
+
+/// Replace a mapping in one step.
+///
+/// # Safety
+/// `start` and `bytes` are a whole mapping of ours to which nobody holds a reference.
+unsafe fn remap(start: *mut u8, bytes: usize, flags: libc::c_int, file: libc::c_int) -> io::Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: by the caller's contract nothing but that mapping is replaced; it stays valid for reads and writes.
+    let at = unsafe { libc::mmap(start.cast(), bytes, protection, flags | libc::MAP_FIXED, file, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn advise(map: &MmapRaw, huge: HugePages) {
+    if huge == HugePages::Large && map.len() >= HUGE {
+        // a system without huge pages for shared memory refuses, and nothing is lost
+        let _ = map.advise(Advice::HugePage);
+    }
 }
 
 /// `bytes` rounded up to whole pages, at least one.
@@ -198,7 +247,13 @@ fn memfd(flags: libc::c_uint) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and ours alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // others must not open again for writing what they get for reading
+    // SAFETY: no pointers are passed; the descriptor is open.
+    if unsafe { libc::fchmod(file.as_raw_fd(), 0o600) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
 }
 
 fn truncate(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
@@ -263,6 +318,8 @@ const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 mod tests {
     use super::*;
 
+    const BOTH: Access = Access::ReadWrite;
+
     fn file(bytes: usize) -> OwnedFd {
         Place::Memory.segment(bytes, bytes, HugePages::Never).unwrap().file
     }
@@ -270,9 +327,9 @@ mod tests {
     #[test]
     fn received_file_of_another_size_is_refused() {
         let page = page_size();
-        assert!(adopt(file(page), page, true).is_ok());
+        assert!(adopt(file(page), page, true, BOTH).is_ok());
         for claimed in [0, 1, page - 1, page + 1, 2 * page] {
-            assert_eq!(adopt(file(page), claimed, true).unwrap_err().kind(), Kind::Corrupt, "{claimed}");
+            assert_eq!(adopt(file(page), claimed, true, BOTH).unwrap_err().kind(), Kind::Corrupt, "{claimed}");
         }
     }
 
@@ -284,16 +341,16 @@ mod tests {
             truncate(file.as_fd(), page).unwrap();
             file
         };
-        assert_eq!(adopt(unsealed(), page, true).unwrap_err().kind(), Kind::Corrupt);
-        assert!(adopt(unsealed(), page, false).is_ok());
+        assert_eq!(adopt(unsealed(), page, true, BOTH).unwrap_err().kind(), Kind::Corrupt);
+        assert!(adopt(unsealed(), page, false, BOTH).is_ok());
     }
 
     #[test]
     fn received_descriptor_that_is_no_file_is_refused() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert!(adopt(one.into(), page_size(), false).is_err());
+        assert!(adopt(one.into(), page_size(), false, BOTH).is_err());
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert!(adopt(null.into(), page_size(), false).is_err());
+        assert!(adopt(null.into(), page_size(), false, BOTH).is_err());
     }
 
     #[test]
@@ -301,6 +358,65 @@ mod tests {
         let file = file(page_size());
         assert!(truncate(file.as_fd(), 0).is_err());
         assert!(truncate(file.as_fd(), 2 * page_size()).is_err());
+    }
+
+    fn places() -> [Place; 2] {
+        [Place::Memory, Place::Directory(std::env::temp_dir())]
+    }
+
+    /// A word of the mapping.
+    fn word(map: &MmapRaw, at: usize) -> &crate::sync::AtomicU64 {
+        assert!(at + 8 <= map.len());
+        // SAFETY: 8 aligned bytes of a live mapping.
+        unsafe { crate::sync::AtomicU64::from_ptr(map.as_mut_ptr().add(at).cast()) }
+    }
+
+    #[test]
+    fn descriptor_for_reading_cannot_be_mapped_for_writing() {
+        for place in places() {
+            let bytes = page_size();
+            let segment = place.segment(bytes, bytes, HugePages::Never).unwrap();
+            let read_only = || segment.read_only().unwrap();
+            assert!(adopt(read_only(), bytes, place.demands_seals(), Access::ReadWrite).is_err(), "{place:?}");
+            let map = adopt(read_only(), bytes, place.demands_seals(), Access::Read).unwrap();
+            word(&segment.map, 0).store(7, crate::sync::Ordering::Relaxed);
+            assert_eq!(word(&map, 0).load(crate::sync::Ordering::Relaxed), 7);
+        }
+    }
+
+    #[test]
+    fn renewed_memory_keeps_contents_and_address_and_loses_those_who_mapped_it() {
+        use crate::sync::Ordering::Relaxed;
+        for place in places() {
+            let bytes = 2 * page_size();
+            let mut segment = place.segment(bytes, bytes, HugePages::Large).unwrap();
+            let share = |segment: &Segment| {
+                adopt(segment.file.try_clone().unwrap(), bytes, place.demands_seals(), BOTH).unwrap()
+            };
+            let old = share(&segment);
+            word(&old, bytes - 8).store(3, Relaxed);
+            let start = segment.map.as_ptr();
+            segment.renew(&place, HugePages::Large).unwrap();
+            assert_eq!((segment.map.as_ptr(), word(&segment.map, bytes - 8).load(Relaxed)), (start, 3));
+            word(&old, 0).store(5, Relaxed);
+            assert_eq!(word(&segment.map, 0).load(Relaxed), 0);
+            let new = share(&segment);
+            word(&new, 0).store(9, Relaxed);
+            assert_eq!(word(&segment.map, 0).load(Relaxed), 9);
+        }
+    }
+
+    #[test]
+    fn memory_that_was_let_go_is_private() {
+        use crate::sync::Ordering::Relaxed;
+        let bytes = page_size();
+        for access in [Access::Read, BOTH] {
+            let segment = Place::Memory.segment(bytes, bytes, HugePages::Never).unwrap();
+            let map = adopt(segment.file.try_clone().unwrap(), bytes, true, access).unwrap();
+            let_go(&map).unwrap();
+            word(&map, 8).store(1, Relaxed);
+            assert_eq!(word(&segment.map, 8).load(Relaxed), 0, "{access:?}");
+        }
     }
 
     #[test]

@@ -23,17 +23,22 @@
 
 mod address;
 mod books;
+mod cancel;
 mod completions;
 mod connect;
 mod copy;
+mod fence;
+mod given;
 mod handshake;
 mod host;
+mod keys;
 mod lanes;
 mod link;
 mod memory;
 mod notice;
 mod pull;
 mod region;
+mod shown;
 mod socket;
 mod staged;
 mod table;
@@ -57,13 +62,15 @@ pub use address::same_host;
 pub use memory::{HugePages, Shortage};
 
 use address::Address;
-use books::{Claim, Way};
+use books::Novelty;
 use completions::{Class, Completions};
 use connect::Door;
+use fence::Fences;
 use handshake::Call;
 use host::Host;
+use keys::{Claim, Way};
 use link::Link;
-use region::{Reach, Region, Remote};
+use region::{Holder, Reach, Region, Remote};
 use table::Table;
 use work::{Rest, Work};
 
@@ -80,6 +87,9 @@ pub struct Options {
     pub forbid_pull: bool,
     /// Whether large memory asks for huge pages.
     pub huge_pages: HugePages,
+    /// Say of every revocation at once that it is done, and do nothing for it: for tests that show what it is for.
+    #[doc(hidden)]
+    pub unfenced: bool,
 }
 
 impl Options {
@@ -100,6 +110,7 @@ pub struct Shm {
     remotes: Table<Remote>,
     links: Table<Link>,
     done: Completions,
+    fences: Fences,
     /// The count of announcements when the links were last looked at.
     seen: u64,
     /// Some link has more to do as soon as its peer makes room.
@@ -126,6 +137,7 @@ impl Shm {
             remotes: Table::new(),
             links: Table::new(),
             done: Completions::default(),
+            fences: Fences::default(),
             seen: 0,
             rest: Rest::Nothing,
             polls: 0,
@@ -189,6 +201,7 @@ impl Shm {
         let Self { regions, remotes, done, .. } = self;
         Work { link: &mut link, regions, remotes, done }.fail(error);
         self.done.note(Event::Down { link: link.id, error });
+        self.depart(link);
     }
 
     fn report(&mut self, events: &mut Vec<Event>) {
@@ -235,15 +248,11 @@ impl Shm {
 
     fn import_claim(&mut self, link: LinkId, claim: &Claim) -> Result<Reach> {
         let link = self.link(link)?;
-        if claim.kind == Way::Readable {
+        if claim.way == Way::Readable {
             claim.start.checked_add(claim.bytes).ok_or(Kind::Corrupt)?;
             return Ok(Reach::Readable { key: claim.number, start: claim.start, bytes: claim.bytes });
         }
-        if let Ok(map) = link.books.arrived(claim) {
-            return Ok(Reach::Mapped(map));
-        }
-        link.books.read(&link.socket)?;
-        link.books.arrived(claim).map(Reach::Mapped)
+        link.books.import(&link.socket, claim).map(Reach::Mapped)
     }
 }
 
@@ -287,12 +296,10 @@ impl Fabric for Shm {
 
     fn release(&mut self, region: RegionId) -> Result<()> {
         let known = self.regions.find(region.0).ok_or(Kind::InvalidArgument)?;
-        if known.uses > 0 {
+        if known.uses > 0 || known.is_ending {
             return Err(Kind::InvalidUsage.into());
         }
-        for link in self.links.values_mut() {
-            link.books.withdraw(&link.socket, region);
-        }
+        self.void_keys(region);
         self.regions.remove(region.0);
         Ok(())
     }
@@ -307,28 +314,49 @@ impl Fabric for Shm {
     }
 
     fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key> {
-        // enforced from the next change on
-        let _ = access;
         self.link(link)?;
-        let Self { links, regions, host, .. } = self;
-        let link = links.find_mut(link.0).ok_or(Kind::LinkFailed)?;
-        let known = regions.find(region.0).ok_or(Kind::InvalidArgument)?;
-        link.books.show(&link.socket, &host.identity.secret, region, known.view(), known.segment.as_ref())
+        let Self { links, regions, .. } = self;
+        let peer = links.find_mut(link.0).ok_or(Kind::LinkFailed)?;
+        let known = regions.find_mut(region.0).ok_or(Kind::InvalidArgument)?;
+        if known.is_ending {
+            return Err(Kind::InvalidUsage.into());
+        }
+        if known.segment.is_none() && !access.reads() {
+            return Err(Kind::Unsupported.into());
+        }
+        let segment = known.segment.as_ref();
+        let (key, novelty) = peer.books.show(&peer.socket, region, known.view(), segment, access)?;
+        if let Novelty::Fresh { number } = novelty {
+            known.holders.push(Holder { link, number });
+        }
+        Ok(key)
+    }
+
+    fn revoke(&mut self, region: RegionId, deadline: Time) -> Result<()> {
+        self.begin_fence(region, deadline)
     }
 
     fn import(&mut self, link: LinkId, key: &Key) -> Result<RemoteId> {
         self.link(link)?;
         let known = self.links.find(link.0).ok_or(Kind::LinkFailed)?;
-        let claim = known.books.open(&self.host.identity.secret, key)?;
+        let claim = known.books.open(key)?;
         let reach = self.import_claim(link, &claim)?;
-        self.remotes.add(Remote { link, reach }).map(RemoteId)
+        let remote = Remote { link, access: claim.access, reach, number: Some(claim.number) };
+        let id = self.remotes.add(remote)?;
+        self.link(link)?.books.shown.enter(claim.number, id);
+        Ok(RemoteId(id))
     }
 
     fn forget(&mut self, remote: RemoteId) -> Result<()> {
         match self.remotes.find(remote.0).map(|known| &known.reach) {
             None | Some(Reach::Foreign) => Err(Kind::InvalidArgument.into()),
             Some(_) => {
-                self.remotes.remove(remote.0);
+                let Some(Remote { link, number: Some(number), .. }) = self.remotes.remove(remote.0) else {
+                    return Ok(());
+                };
+                if let Some(link) = self.links.find_mut(link.0) {
+                    link.books.shown.leave(number, remote.0);
+                }
                 Ok(())
             }
         }
@@ -376,6 +404,16 @@ impl Fabric for Shm {
         Ok(accepted)
     }
 
+    fn cancel(&mut self, link: LinkId, token: u64) -> Result<()> {
+        match self.link(link) {
+            Ok(_) => self.work(link.0)?.cancel(token),
+            Err(error) if error.kind() == Kind::InvalidArgument => return Err(error),
+            // everything on it has ended, or nothing has begun
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
     fn poll(&mut self, now: Time, events: &mut Vec<Event>) {
         if self.is_due(now) {
             self.polls = 0;
@@ -387,6 +425,9 @@ impl Fabric for Shm {
             self.seen = announced;
             self.progress();
         }
+        if self.fences.is_any_open() {
+            self.settle_fences(now);
+        }
         self.report(events);
     }
 
@@ -396,6 +437,7 @@ impl Fabric for Shm {
 
     fn sleep(&mut self, deadline: Time) {
         let (mut slice, longest) = SLICES;
+        let deadline = deadline.min(self.fences.next_step());
         while !self.has_news() && self.rest == Rest::Nothing && self.host.bell.is_armed() {
             let now = Time::now();
             if now >= deadline || self.doze(deadline.since(now).min(slice)) == Woken::Rung {

@@ -8,7 +8,7 @@ use memmap2::MmapRaw;
 use super::memory::Segment;
 use crate::{
     Kind, Result,
-    fabric::{LinkId, View},
+    fabric::{Access, LinkId, View},
 };
 
 /// Memory that spans refer to.
@@ -19,6 +19,18 @@ pub(super) struct Region {
     pub segment: Option<Segment>,
     /// Operations outstanding on it.
     pub uses: usize,
+    /// Who may use it by themselves, as far as is known.
+    pub holders: Vec<Holder>,
+    /// A revocation has not been reported.
+    pub is_ending: bool,
+}
+
+/// A key that its peer may still use: it is valid, or the peer has not confirmed that it is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub link: LinkId,
+    /// The number of the key.
+    pub number: u32,
 }
 
 // SAFETY: the region owns its mapping, or its memory is valid until it is released, by the contract of `register`.
@@ -27,11 +39,15 @@ unsafe impl Send for Region {}
 impl Region {
     pub fn allocated(segment: Segment) -> Self {
         let start = NonNull::new(segment.map.as_mut_ptr()).expect("a mapping has an address");
-        Self { view: View { start, bytes: segment.map.len() }, segment: Some(segment), uses: 0 }
+        Self::new(View { start, bytes: segment.map.len() }, Some(segment))
     }
 
     pub fn registered(start: NonNull<u8>, bytes: usize) -> Self {
-        Self { view: View { start, bytes }, segment: None, uses: 0 }
+        Self::new(View { start, bytes }, None)
+    }
+
+    fn new(view: View, segment: Option<Segment>) -> Self {
+        Self { view, segment, uses: 0, holders: Vec::new(), is_ending: false }
     }
 
     pub fn view(&self) -> View {
@@ -51,7 +67,10 @@ impl Region {
 #[derive(Debug)]
 pub(super) struct Remote {
     pub link: LinkId,
+    pub access: Access,
     pub reach: Reach,
+    /// The number of its key; `None` if it has none.
+    pub number: Option<u32>,
 }
 
 /// How it is reached.
@@ -63,6 +82,8 @@ pub(super) enum Reach {
     Readable { key: u32, start: u64, bytes: u64 },
     /// The whole address space of the peer, to be read by address.
     Foreign,
+    /// The key became void. The mapping, if there was one, has pages of ours, for who holds a view.
+    Void { bytes: u64, _map: Option<Arc<MmapRaw>> },
 }
 
 impl Remote {
@@ -71,10 +92,20 @@ impl Remote {
     pub fn check(&self, offset: u64, bytes: u64) -> Result<u64> {
         let limit = match &self.reach {
             Reach::Mapped(map) => map.len() as u64,
-            Reach::Readable { bytes, .. } => *bytes,
+            Reach::Readable { bytes, .. } | Reach::Void { bytes, .. } => *bytes,
             Reach::Foreign => u64::MAX,
         };
         check(offset, bytes, limit).map(|()| offset)
+    }
+
+    /// The key became void.
+    pub fn end(&mut self) {
+        let reach = Reach::Void { bytes: 0, _map: None };
+        self.reach = match core::mem::replace(&mut self.reach, reach) {
+            Reach::Mapped(map) => Reach::Void { bytes: map.len() as u64, _map: Some(map) },
+            Reach::Readable { bytes, .. } => Reach::Void { bytes, _map: None },
+            reach => reach,
+        };
     }
 }
 

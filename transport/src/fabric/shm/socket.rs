@@ -124,6 +124,12 @@ pub(super) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
     ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
 }
 
+/// Send nothing more; the other end sees the end, and its own end can still be seen.
+pub(super) fn finish(socket: BorrowedFd<'_>) {
+    // SAFETY: no pointers are passed; the descriptor is open.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
+}
+
 /// The sockets that are watched, each with a number of the caller's.
 #[derive(Debug)]
 pub(super) struct Watch(OwnedFd);

@@ -25,6 +25,8 @@ pub(super) struct Read {
     requested: u64,
     arrived: u64,
     refused: bool,
+    /// Its end was reported: what still comes is dropped.
+    cancelled: bool,
 }
 
 // SAFETY: `to` is used only through the fabric that owns the read.
@@ -32,12 +34,12 @@ unsafe impl Send for Read {}
 
 impl Read {
     pub fn new(token: u64, key: u32, offset: u64, to: *mut u8, bytes: u64, region: RegionId) -> Self {
-        Self { token, key, offset, to, bytes, region, requested: 0, arrived: 0, refused: false }
+        Self { token, key, offset, to, bytes, region, requested: 0, arrived: 0, refused: false, cancelled: false }
     }
 
     /// All that was requested has arrived, and no more will be requested.
     fn is_over(&self) -> bool {
-        self.arrived == self.requested && (self.refused || self.requested == self.bytes)
+        self.arrived == self.requested && (self.refused || self.cancelled || self.requested == self.bytes)
     }
 }
 
@@ -54,8 +56,23 @@ pub(super) enum Entry {
 /// What ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    Read { token: u64, region: RegionId, granted: bool },
-    Flush { token: u64 },
+    Read {
+        token: u64,
+        region: RegionId,
+        granted: bool,
+    },
+    Flush {
+        token: u64,
+    },
+    /// What was cancelled.
+    Nothing,
+}
+
+/// Whether something of a cancelled operation went to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    Something,
 }
 
 /// The reads of one link.
@@ -81,8 +98,33 @@ impl Staged {
         self.entries.push_back(entry);
     }
 
+    /// Everything that has not been reported.
     pub fn drain(&mut self) -> impl Iterator<Item = Entry> + '_ {
-        self.entries.drain(..)
+        self.entries.drain(..).filter(|entry| !matches!(entry, Entry::Read(Read { cancelled: true, .. })))
+    }
+
+    /// End the operation with this token: what it was, and whether something of it has left.
+    pub fn cancel(&mut self, wanted: u64) -> Option<(Ended, Left)> {
+        let at = self.entries.iter().position(|entry| match entry {
+            Entry::Read(read) => read.token == wanted && !read.cancelled,
+            Entry::Flush { token } => *token == wanted,
+        })?;
+        match self.entries.get_mut(at)? {
+            Entry::Read(read) if read.requested > 0 => {
+                read.cancelled = true;
+                Some((Ended::Read { token: wanted, region: read.region, granted: false }, Left::Something))
+            }
+            Entry::Read(read) => {
+                let ended = Ended::Read { token: wanted, region: read.region, granted: false };
+                self.entries.remove(at);
+                Some((ended, Left::Nothing))
+            }
+            Entry::Flush { token } => {
+                let ended = Ended::Flush { token: *token };
+                self.entries.remove(at);
+                Some((ended, Left::Nothing))
+            }
+        }
     }
 
     /// Ask for as many pieces as there are slots.
@@ -106,7 +148,7 @@ impl Staged {
         }
         let read = self.entries.iter_mut().find_map(unanswered).ok_or(Kind::Corrupt)?;
         let bytes = (read.requested - read.arrived).min(PIECE as u64);
-        if granted && !read.refused {
+        if granted && !read.refused && !read.cancelled {
             // SAFETY: `arrived + bytes <= self.bytes`, for which `to` is valid while the region is in use.
             unsafe { inbox.unload(piece, read.to.add(read.arrived as usize), bytes as usize) };
         }
@@ -124,6 +166,7 @@ impl Staged {
             return None;
         }
         self.entries.pop_front().map(|entry| match entry {
+            Entry::Read(read) if read.cancelled => Ended::Nothing,
             Entry::Read(read) => Ended::Read { token: read.token, region: read.region, granted: !read.refused },
             Entry::Flush { token } => Ended::Flush { token },
         })
@@ -132,7 +175,7 @@ impl Staged {
 
 fn unrequested(entry: &mut Entry) -> Option<&mut Read> {
     match entry {
-        Entry::Read(read) if read.requested < read.bytes && !read.refused => Some(read),
+        Entry::Read(read) if read.requested < read.bytes && !read.refused && !read.cancelled => Some(read),
         _ => None,
     }
 }

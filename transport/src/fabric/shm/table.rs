@@ -7,11 +7,14 @@ use std::{
 
 use crate::{Error, Kind, Result};
 
+/// Values by numbers of our own.
+pub(super) type Numbers<T> = HashMap<u32, T, BuildHasherDefault<Spread>>;
+
 /// Values by number. A number that was removed does not come back, and costs nothing.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     next: u32,
-    values: HashMap<u32, T, BuildHasherDefault<Spread>>,
+    values: Numbers<T>,
 }
 
 impl<T> Table<T> {
@@ -85,6 +88,10 @@ impl Hasher for Spread {
         for byte in bytes {
             self.write_u32(u32::from(*byte));
         }
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u32(number as u32);
     }
 
     fn write_u32(&mut self, number: u32) {

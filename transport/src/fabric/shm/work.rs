@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Work<'a> {
     pub link: &'a mut Link,
     pub regions: &'a mut Table<Region>,
-    pub remotes: &'a Table<Remote>,
+    pub remotes: &'a mut Table<Remote>,
     pub done: &'a mut Completions,
 }
 
@@ -37,15 +37,50 @@ pub(super) enum Rest {
 
 /// A valid operation: everything it names was found and is within bounds.
 enum Step {
-    Write { token: u64, from: *const u8, to: *mut u8, bytes: usize, immediate: Option<u32> },
-    Copy { token: u64, from: *const u8, to: *mut u8, bytes: usize },
-    Pull { token: u64, from: u64, to: *mut u8, bytes: usize },
+    Write {
+        token: u64,
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        immediate: Option<u32>,
+    },
+    Copy {
+        token: u64,
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+    },
+    /// Its key became void.
+    Denied {
+        token: u64,
+    },
+    Pull {
+        token: u64,
+        from: u64,
+        to: *mut u8,
+        bytes: usize,
+    },
     Stage(Read),
-    Send { token: u64, from: *const u8, bytes: usize },
+    Send {
+        token: u64,
+        from: *const u8,
+        bytes: usize,
+    },
     Receive(Receive),
-    Add { token: u64, word: *mut u64, add: u64 },
-    Swap { token: u64, word: *mut u64, expected: u64, desired: u64 },
-    Flush { token: u64 },
+    Add {
+        token: u64,
+        word: *mut u64,
+        add: u64,
+    },
+    Swap {
+        token: u64,
+        word: *mut u64,
+        expected: u64,
+        desired: u64,
+    },
+    Flush {
+        token: u64,
+    },
 }
 
 impl Work<'_> {
@@ -88,7 +123,7 @@ impl Work<'_> {
         }
         self.link.staged.request(&mut self.link.outbox)?;
         self.end_staged();
-        if count > 0 {
+        if self.tell_void()? || count > 0 {
             self.link.outbox.bell().ring();
         }
         Ok(if count == RECORDS { Rest::Something } else { Rest::Nothing })
@@ -96,6 +131,7 @@ impl Work<'_> {
 
     /// The link is down: end everything outstanding with this error.
     pub fn fail(&mut self, error: Error) {
+        self.heed_fences();
         while let Some(receive) = self.link.receives.pop_front() {
             self.unuse(receive.region);
             self.done.end(self.link.id, receive.token, Class::Receive, Err(error));
@@ -119,14 +155,14 @@ impl Work<'_> {
         Ok(match *op {
             Op::Write { token, local, target, immediate } => {
                 let from = self.local(local)?;
-                let to = self.writable(target, local.bytes)?;
+                let Some(to) = self.writable(target, local.bytes)? else { return Ok(Step::Denied { token }) };
                 Step::Write { token, from, to, bytes: local.bytes as usize, immediate }
             }
             Op::WriteInline { token, ref data, bytes, target, immediate } => {
                 if usize::from(bytes) > INLINE {
                     return Err(Kind::InvalidArgument.into());
                 }
-                let to = self.writable(target, u64::from(bytes))?;
+                let Some(to) = self.writable(target, u64::from(bytes))? else { return Ok(Step::Denied { token }) };
                 Step::Write { token, from: data.as_ptr(), to, bytes: usize::from(bytes), immediate }
             }
             Op::Read { token, local, target } => self.parse_read(token, local, target)?,
@@ -140,10 +176,14 @@ impl Work<'_> {
                 let to = self.local(local)?;
                 Step::Receive(Receive { token, to, room: local.bytes as usize, region: local.region })
             }
-            Op::FetchAdd { token, target, add } => Step::Add { token, word: self.word(target)?, add },
-            Op::CompareSwap { token, target, expected, desired } => {
-                Step::Swap { token, word: self.word(target)?, expected, desired }
-            }
+            Op::FetchAdd { token, target, add } => match self.word(target)? {
+                Some(word) => Step::Add { token, word, add },
+                None => Step::Denied { token },
+            },
+            Op::CompareSwap { token, target, expected, desired } => match self.word(target)? {
+                Some(word) => Step::Swap { token, word, expected, desired },
+                None => Step::Denied { token },
+            },
             Op::Flush { token } => Step::Flush { token },
         })
     }
@@ -152,7 +192,11 @@ impl Work<'_> {
         let (to, bytes) = (self.local(local)?, local.bytes as usize);
         let remote = self.remote(target)?;
         let offset = remote.check(target.offset, local.bytes)?;
+        if !remote.access.reads() {
+            return Err(Kind::AccessDenied.into());
+        }
         Ok(match (&remote.reach, self.link.source) {
+            (Reach::Void { .. }, _) => Step::Denied { token },
             (Reach::Mapped(map), _) => {
                 // SAFETY: `offset` is within the mapping by `check`.
                 let from = unsafe { map.as_ptr().add(offset as usize) };
@@ -177,25 +221,37 @@ impl Work<'_> {
         if remote.link == self.link.id { Ok(remote) } else { Err(Kind::InvalidArgument.into()) }
     }
 
+    /// Where to write; `None` if the key became void.
     #[inline]
-    fn writable(&self, target: Target, bytes: u64) -> Result<*mut u8> {
+    fn writable(&self, target: Target, bytes: u64) -> Result<Option<*mut u8>> {
         let remote = self.remote(target)?;
-        let Reach::Mapped(map) = &remote.reach else { return Err(Kind::Unsupported.into()) };
+        if matches!(remote.reach, Reach::Readable { .. } | Reach::Foreign) {
+            return Err(Kind::Unsupported.into());
+        }
         let offset = remote.check(target.offset, bytes)?;
+        if !remote.access.writes() {
+            return Err(Kind::AccessDenied.into());
+        }
+        let Reach::Mapped(map) = &remote.reach else { return Ok(None) };
         // SAFETY: `offset` is within the mapping by `check`.
-        Ok(unsafe { map.as_mut_ptr().add(offset as usize) })
+        Ok(Some(unsafe { map.as_mut_ptr().add(offset as usize) }))
     }
 
-    fn word(&self, target: Target) -> Result<*mut u64> {
+    fn word(&self, target: Target) -> Result<Option<*mut u64>> {
         let word = self.writable(target, 8)?;
-        if target.offset.is_multiple_of(8) { Ok(word.cast()) } else { Err(Kind::InvalidArgument.into()) }
+        if !target.offset.is_multiple_of(8) {
+            return Err(Kind::InvalidArgument.into());
+        }
+        // an atomic tells what was there
+        let is_readable = self.remote(target)?.access.reads();
+        if is_readable { Ok(word.map(|word| word.cast())) } else { Err(Kind::AccessDenied.into()) }
     }
 
     /// Do one step; false if it is to be posted again later.
     #[inline]
     fn execute(&mut self, step: Step) -> Result<bool, Kind> {
         if let Step::Receive(receive) = step {
-            return Ok(self.receive(receive));
+            return self.receive(receive);
         }
         if self.link.open_work >= WORK {
             return Ok(false);
@@ -218,6 +274,7 @@ impl Work<'_> {
                 (token, Ok(Outcome::Done))
             }
             Step::Pull { token, from, to, bytes } => (token, self.pull(from, to, bytes)),
+            Step::Denied { token } => (token, Err(Error::new(Kind::AccessDenied).with_rank(self.link.peer))),
             Step::Send { token, from, bytes } => {
                 let link = &mut *self.link;
                 if !link.outbox.has_credit(&link.inbox)? || !link.outbox.has_slot(&link.inbox)? {
@@ -259,16 +316,19 @@ impl Work<'_> {
         Ok(true)
     }
 
-    fn receive(&mut self, receive: Receive) -> bool {
+    fn receive(&mut self, receive: Receive) -> Result<bool, Kind> {
         if self.link.open_receives >= RECEIVES {
-            return false;
+            return Ok(false);
         }
         self.use_region(receive.region);
         self.link.receives.push_back(receive);
         self.link.open_receives += 1;
+        if self.link.debt > 0 {
+            return self.succeed().map(|()| true);
+        }
         self.link.granted += 1;
         self.link.outbox.grant(self.link.granted);
-        true
+        Ok(true)
     }
 
     fn pull(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Outcome> {
@@ -286,8 +346,11 @@ impl Work<'_> {
         self.link.staged.request(&mut self.link.outbox)
     }
 
-    fn on_notice(&mut self, notice: Notice) -> Result<(), Kind> {
+    pub(super) fn on_notice(&mut self, notice: Notice) -> Result<(), Kind> {
         match notice {
+            Notice::Immediate { .. } | Notice::Message { .. } if self.is_to_park() => {
+                self.link.parked.push_back(notice)
+            }
             Notice::Immediate { bytes, immediate } => {
                 let receive = self.link.receives.pop_front().ok_or(Kind::Corrupt)?;
                 self.received(&receive, Ok(Outcome::Received { bytes, immediate: Some(immediate) }));
@@ -295,6 +358,8 @@ impl Work<'_> {
             Notice::Message { bytes } => self.on_message(bytes)?,
             Notice::Request { piece, key, offset, bytes } => self.serve(piece, key, offset, bytes)?,
             Notice::Reply { piece, granted } => self.link.staged.on_reply(piece, granted, &self.link.inbox)?,
+            Notice::Revoke { number, slot } => self.on_revoke(number, slot)?,
+            Notice::Revoked { number } => self.on_revoked(number)?,
         }
         Ok(())
     }
@@ -325,7 +390,8 @@ impl Work<'_> {
         if bytes > PIECE as u64 {
             return Err(Kind::Corrupt);
         }
-        let region = self.link.books.given(key).and_then(|region| self.regions.find(region.0));
+        let grant = self.link.books.given.find(key).filter(|grant| grant.access.reads());
+        let region = grant.and_then(|grant| self.regions.find(grant.region.0));
         let from = region.and_then(|region| region.at(offset, bytes).ok());
         if let Some(from) = from {
             // SAFETY: `from` is valid for `bytes` by `at`, which is at most PIECE.
@@ -337,6 +403,7 @@ impl Work<'_> {
     fn end_staged(&mut self) {
         while let Some(ended) = self.link.staged.next_ended() {
             let (token, result) = match ended {
+                Ended::Nothing => continue,
                 Ended::Flush { token } => (token, Ok(Outcome::Done)),
                 Ended::Read { token, region, granted } => {
                     self.unuse(region);
@@ -353,7 +420,7 @@ impl Work<'_> {
         }
     }
 
-    fn unuse(&mut self, region: RegionId) {
+    pub(super) fn unuse(&mut self, region: RegionId) {
         if let Some(region) = self.regions.find_mut(region.0) {
             region.uses -= 1;
         }
