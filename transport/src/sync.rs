@@ -7,7 +7,7 @@
 //!
 //! # Storage
 //! Loom's atomics cannot lie on mapped memory, so protocols and rings are generic over [`Words`]: [`Mapped`] for shared
-//! memory, [`Owned`] for tests, loom and rings inside one process.
+//! memory, [`Owned`] for tests, loom and rings inside one process, [`Inline`] for statics and stacks.
 
 #[cfg(not(vervain_loom))]
 #[path = "sync/native.rs"]
@@ -15,12 +15,16 @@ mod engine;
 #[cfg(vervain_loom)]
 #[path = "sync/modelled.rs"]
 mod engine;
+#[cfg(not(vervain_loom))]
+mod inline;
 mod words;
 
 pub use engine::*;
+#[cfg(not(vervain_loom))]
+pub use inline::Inline;
 #[cfg(feature = "alloc")]
 pub use words::Owned;
-pub use words::{Mapped, Words};
+pub use words::{AtomicWords, Mapped, Words};
 
 /// Every label that [`label`] and [`fence_at`] are called with in `wire` and `ring`, and the sleeper's two fences.
 pub const LABELS: &[&str] = &[

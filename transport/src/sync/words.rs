@@ -45,6 +45,26 @@ pub trait Words {
     unsafe fn copy_out(&self, index: usize, destination: *mut u8, bytes: usize);
 }
 
+/// Words that several writers count up together.
+///
+/// No two kinds of device do that on one word: processors keep to their own claims, and so does an accelerator.
+pub trait AtomicWords: Words {
+    /// Add to a word, wrapping, and return what it was.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64;
+
+    /// Replace a word that is `current`; otherwise the error says what it is. Failure orders nothing.
+    ///
+    /// # Errors
+    /// The word is another.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64>;
+}
+
 /// Words on memory that somebody else owns, such as a shared mapping. A plain value: copies name the same memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
@@ -128,6 +148,30 @@ impl Words for Mapped {
     }
 }
 
+impl AtomicWords for Mapped {
+    #[inline(always)]
+    fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64 {
+        self.word(index).fetch_add(value, ordering)
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64> {
+        self.word(index).compare_exchange(current, new, ordering, Ordering::Relaxed)
+    }
+}
+
+impl<W: AtomicWords + ?Sized> AtomicWords for &W {
+    #[inline(always)]
+    fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64 {
+        (**self).fetch_add(index, value, ordering)
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64> {
+        (**self).compare_exchange(index, current, new, ordering)
+    }
+}
+
 impl<W: Words + ?Sized> Words for &W {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -165,7 +209,7 @@ mod owned {
     use alloc::{sync::Arc, vec::Vec};
     use core::sync::atomic::Ordering;
 
-    use super::Words;
+    use super::{AtomicWords, Words};
     use crate::sync::{AtomicU64, UnsafeCell};
 
     /// Words of our own, zero at first. Clones share them.
@@ -191,6 +235,16 @@ mod owned {
                     .collect::<Vec<_>>()
                     .into(),
             )
+        }
+    }
+
+    impl AtomicWords for Owned {
+        fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64 {
+            self.0[index].counter.fetch_add(value, ordering)
+        }
+
+        fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64> {
+            self.0[index].counter.compare_exchange(current, new, ordering, Ordering::Relaxed)
         }
     }
 
