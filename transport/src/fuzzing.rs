@@ -1,7 +1,9 @@
 //! Bodies of the fuzz targets. The same functions run as property tests, on generated and on recorded inputs.
 
 pub use crate::{
-    ring::fuzzing::{mpsc_operations, record_ring, spsc_operations},
+    ring::fuzzing::{
+        completion_operations, counter_values, fifo_operations, mpsc_operations, record_ring, spsc_operations,
+    },
     wire::fuzzing::{frame_header, ll_unpack, ll128_unpack},
 };
 
@@ -46,6 +48,25 @@ mod tests {
 
         #[test]
         fn record_ring_is_a_queue_and_survives_a_hostile_peer(input in bytes(200)) { record_ring(&input) }
+
+        #[test]
+        fn completions_are_a_bounded_queue(input in bytes(200)) { completion_operations(&input) }
+
+        #[test]
+        fn counters_move_forward_or_are_corrupt(input in bytes(200)) { counter_values(&input) }
+
+        #[test]
+        fn counters_move_forward_by_little_too(steps in proptest::collection::vec(-3_i64..1000, 0..40)) {
+            let values = steps.iter().scan(0_i64, |sum, step| { *sum = sum.wrapping_add(*step); Some(*sum as u64) });
+            counter_values(&values.flat_map(u64::to_le_bytes).collect::<std::vec::Vec<_>>());
+        }
+
+        #[test]
+        fn fifo_survives_a_hostile_peer(input in bytes(200)) { fifo_operations(&input) }
+
+        // without a forged word, which random bytes soon hold
+        #[test]
+        fn fifo_is_a_bounded_queue(input in proptest::collection::vec(0_u8..220, 0..200)) { fifo_operations(&input) }
 
         #[test]
         fn ll_unpacks_what_carries_the_flag(input in bytes(600)) { ll_unpack(&input) }

@@ -28,8 +28,23 @@ pub use words::{AtomicWords, Mapped, Words};
 
 /// Every label that [`label`] and [`fence_at`] are called with in `wire` and `ring`, and the sleeper's two fences.
 pub const LABELS: &[&str] = &[
+    "completion.claim",
+    "completion.observe",
+    "completion.publish",
+    "completion.reserve",
+    "completion.return",
+    "counter.observe",
+    "counter.publish",
     "credit.observe",
     "credit.publish",
+    "fifo.close",
+    "fifo.closed",
+    "fifo.free",
+    "fifo.observe",
+    "fifo.publish",
+    "fifo.recall",
+    "fifo.remember",
+    "fifo.reuse",
     "ll.observe",
     "ll.publish",
     "ll128.observe",

@@ -37,7 +37,7 @@ fn rules(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let is_rule = |word: &&str| {
         word.split_once('-').is_some_and(|(family, number)| {
-            ["CR", "LL", "L8", "SI", "AB", "SP", "MP"].contains(&family)
+            ["CR", "LL", "L8", "SI", "AB", "SP", "MP", "FF", "CQ", "CN"].contains(&family)
                 && !number.is_empty()
                 && number.bytes().all(|digit| digit.is_ascii_digit())
         })

@@ -2,6 +2,9 @@
 //!
 //! None blocks: a full ring gives the value back, an empty one says so. How to wait is the caller's choice.
 
+pub mod completion;
+pub mod counter;
+pub mod fifo;
 #[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
 pub(crate) mod fuzzing;
 pub mod mpsc;
@@ -33,3 +36,19 @@ impl<T> core::error::Error for Full<T> {}
 struct Padded<T>(T);
 
 const _: () = assert!(align_of::<Padded<u64>>() == crate::wire::LINE && size_of::<Padded<u64>>() == crate::wire::LINE);
+
+/// Waits a little longer after each lost race for a counter, so that the winners' line is left alone.
+#[derive(Default)]
+struct Backoff {
+    lost: u32,
+}
+
+impl Backoff {
+    #[inline]
+    fn spin(&mut self) {
+        for _ in 0..1_u32 << self.lost.min(6) {
+            crate::sync::spin_loop();
+        }
+        self.lost += 1;
+    }
+}

@@ -13,13 +13,13 @@
 
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, ops::Deref};
 
-use super::{Full, Padded};
+use super::{Backoff, Full, Padded};
 #[cfg(feature = "alloc")]
 use crate::sync::Arc;
 use crate::sync::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
-    UnsafeCell, label, spin_loop,
+    UnsafeCell, label,
 };
 
 /// The memory of a queue of at most `N` values; `N` is a power of two, at least 2.
@@ -187,22 +187,6 @@ impl<T, const N: usize> Drop for Ring<T, N> {
             drop(value);
             head = head.wrapping_add(1);
         }
-    }
-}
-
-/// Waits a little longer after each lost race for the tail, so that the winners' line is left alone.
-#[derive(Default)]
-struct Backoff {
-    lost: u32,
-}
-
-impl Backoff {
-    #[inline]
-    fn spin(&mut self) {
-        for _ in 0..1u32 << self.lost.min(6) {
-            spin_loop();
-        }
-        self.lost += 1;
     }
 }
 

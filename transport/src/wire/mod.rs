@@ -14,6 +14,7 @@
 
 pub mod connection;
 pub mod credit;
+pub mod fifo;
 pub mod frame;
 #[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
 pub(crate) mod fuzzing;

@@ -1,6 +1,10 @@
 //! Two or three threads on the smallest memory that wraps. Natively each scenario runs once; under `--cfg vervain_loom` in all
 //! interleavings, and ci/mutations.sh shows for each label of `sync::LABELS` that the scenario named after it notices its loss.
 
+mod completion;
+mod counter;
+mod fifo;
+
 use vervain_transport::{
     proto,
     ring::{mpsc, record, spsc},
