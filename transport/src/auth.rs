@@ -44,6 +44,19 @@ impl Secret {
         Self(bytes)
     }
 
+    /// The secret of 64 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.trim().as_bytes();
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, digits) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
     /// The bytes, to pass to another rank over a channel that others cannot read.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -39,6 +39,8 @@ pub enum Kind {
     VersionMismatch,
     /// Two peers claim the same rank.
     DuplicateRank,
+    /// An address or advertisement belongs to another peer, or to an earlier start of it.
+    Stale,
     // the fabric's fault
     /// A link broke.
     LinkFailed,
@@ -80,6 +82,7 @@ impl fmt::Display for Kind {
             }
             Kind::VersionMismatch => "a peer speaks another protocol version; run the same release everywhere",
             Kind::DuplicateRank => "two processes claim the same rank; give every process its own",
+            Kind::Stale => "the bytes belong to another peer or to an earlier start of it; ask it for new ones",
             Kind::LinkFailed => "a link broke; look at the peer and the network",
             Kind::AccessDenied => "an access lies outside the region or its rights",
             Kind::Os => "a system call failed",

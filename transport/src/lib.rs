@@ -15,7 +15,9 @@ pub mod wire;
 
 #[cfg(all(feature = "std", not(vervain_loom)))]
 pub mod auth;
-#[cfg(all(feature = "std", not(vervain_loom)))]
+#[cfg(all(feature = "alloc", not(vervain_loom)))]
+pub mod endpoint;
+#[cfg(all(feature = "alloc", not(vervain_loom)))]
 pub mod fabric;
 #[cfg(all(any(test, fuzzing), feature = "std", not(vervain_loom)))]
 #[doc(hidden)]

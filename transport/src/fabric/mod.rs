@@ -15,16 +15,21 @@
 //!   receive is not accepted (back-pressure), and is never an error.
 //! - A link that fails completes everything outstanding exactly once, with an error, then reports [`Event::Down`].
 
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::ptr::NonNull;
 
 use crate::{Rank, Result, Time, error::Error};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+#[cfg(feature = "std")]
 pub mod doorbell;
+#[cfg(feature = "std")]
 pub mod shm;
+#[cfg(feature = "std")]
 pub mod tcp;
 
+#[cfg(feature = "std")]
 pub use doorbell::Doorbell;
 
 /// Fabrics need native words of 64 bits, little-endian: what is stored in a region is what the peer reads.
@@ -66,6 +71,7 @@ pub struct Capabilities {
     pub passive: bool,
 }
 
+#[cfg(feature = "std")]
 /// Who a fabric is and what it must prove to its peers.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -327,7 +333,7 @@ pub trait Fabric: Send + core::fmt::Debug {
     fn memory(&self, region: RegionId) -> Option<View>;
 
     /// Keeps an allocated region's memory valid after its release and after the fabric is gone. `None` for registered memory.
-    fn keep(&self, region: RegionId) -> Option<std::sync::Arc<dyn core::any::Any + Send + Sync>>;
+    fn keep(&self, region: RegionId) -> Option<Arc<dyn core::any::Any + Send + Sync>>;
 
     /// Let the peer of `link` use `region` as `access` says. The key is for that link alone.
     fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key>;
@@ -410,9 +416,11 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// Not going to sleep after all.
     fn disarm(&mut self);
 
+    #[cfg(feature = "std")]
     /// Wakes *this* fabric's sleeper; for other threads of our process.
     fn doorbell(&self) -> Doorbell;
 
+    #[cfg(feature = "std")]
     /// Wakes the sleeper at the other end of `link`, after stores through a [`View`]. `None` where stores cannot bypass the
     /// fabric, which then wakes by itself.
     fn peer_doorbell(&self, link: LinkId) -> Option<Doorbell>;

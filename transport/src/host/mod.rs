@@ -6,5 +6,7 @@
 
 pub mod affinity;
 pub mod interfaces;
+pub mod numa;
+pub mod pages;
 pub mod ping_pong;
 pub mod probe;

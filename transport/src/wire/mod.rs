@@ -12,6 +12,7 @@
 //! Everything here is stateless; which slot and which step is for [`crate::proto`]. Rules are numbered in docs/protocols.md.
 //! What is read from shared memory is compared or copied, and never becomes an index.
 
+pub mod advert;
 pub mod connection;
 pub mod credit;
 pub mod fifo;

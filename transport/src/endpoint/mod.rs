@@ -1,0 +1,212 @@
+//! What a system embeds to move bytes between processes: peers, memory with rights, transfers that end exactly once.
+//!
+//! An [`Endpoint`] stands on one or more [fabrics](crate::fabric), of which each peer uses one. It belongs to one thread at a time
+//! (`Send`, not shared): nothing happens between calls, and no call but those named `wait…` blocks.
+//!
+//! # Transfers
+//! Starting one gives [`Posted::Started`], or [`Posted::Busy`] if there is no room now: back-pressure is an outcome, not an
+//! error. Every started transfer has a deadline and ends exactly once ([`End`]); its [`Completion`] is taken by
+//! [`Endpoint::next_completion`], [`Endpoint::end_of`] or [`Endpoint::wait`]. After the end nothing touches the initiator's memory
+//! on its behalf. What the *target* may still see is said by [`Remote`], and ended by the target's [`Endpoint::revoke`].
+//!
+//! # Order
+//! Transfers to one peer are handed over in the order of their starts, and writes land in that order. Whoever observes a
+//! notification, a message or a word written later sees everything written earlier by that peer. There is no order among
+//! peers, and a read is not ordered after earlier writes unless these have ended.
+//!
+//! # Cost
+//! After the first transfers to a peer nothing on the data path allocates or locks. A poll looks at peers that have news, not at
+//! all of them.
+
+mod connect;
+mod counters;
+mod end;
+mod group;
+mod memory;
+mod messages;
+mod pages;
+mod peers;
+mod post;
+mod progress;
+mod regions;
+mod table;
+mod work;
+
+#[cfg(feature = "std")]
+mod builder;
+#[cfg(feature = "std")]
+mod waiting;
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+use crate::{
+    Kind, Result, Time,
+    fabric::{Event, Fabric},
+    wire::advert::{self, Who},
+};
+
+pub use crate::fabric::Access;
+#[cfg(feature = "std")]
+pub use builder::{Builder, Huge, Pages};
+pub use counters::{Arrivals, Counter};
+pub use end::{Completion, End, Posted, Remote, Transfer};
+pub use memory::{Exposed, Local, LocalPages, Quarantined, Refused, Region};
+pub use messages::{MESSAGE, Message};
+pub use pages::PageList;
+pub use peers::{Explanation, PeerEvent, PeerId};
+pub use post::{Notify, Terms, Write};
+pub use regions::{Advert, RemotePages, RemoteRegion, RemoteSpan};
+
+use counters::Counters;
+use group::Groups;
+use memory::Dropped;
+use messages::Messages;
+use peers::Peers;
+use regions::Regions;
+use table::Transfers;
+use work::Lists;
+
+/// How large the tables of an endpoint are. All of it is allocated when the endpoint is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Transfers under way or ended and not taken.
+    pub transfers: u32,
+    /// Page numbers of paged transfers that wait for room.
+    pub pages: u32,
+    /// Messages being sent.
+    pub messages: u32,
+    /// Immediates and messages that a busy peer may have on its way to us; an idle one has a tenth.
+    pub receives: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { transfers: 4096, pages: 64 << 10, messages: 64, receives: 32 }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Endpoint {
+    who: Who,
+    /// In order of preference.
+    backends: Vec<Box<dyn Fabric>>,
+    /// Why others are not there, for [`Endpoint::explain`].
+    absent: Vec<(&'static str, alloc::string::String)>,
+    peers: Peers,
+    regions: Regions,
+    dropped: Arc<Dropped>,
+    transfers: Transfers,
+    lists: Lists,
+    counters: Counters,
+    messages: Messages,
+    groups: Groups,
+    /// Reused by every look at deadlines.
+    expired: Vec<u32>,
+    limits: Limits,
+    now: Time,
+    /// Reused by every poll.
+    events: Vec<Event>,
+    polls: u32,
+    /// Events so far.
+    heard: u64,
+}
+
+/// Events taken from a fabric at a time.
+const EVENTS: usize = 256;
+/// A fabric without peers is looked at every so many polls.
+const IDLE: u32 = 64;
+
+impl Endpoint {
+    /// An endpoint over fabrics of yours, in order of preference. `who.incarnation` must differ between starts, and be the one that
+    /// the fabrics were made with.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for no fabric, more than [`advert::BACKENDS`], or limits of zero.
+    pub fn over(who: Who, backends: Vec<Box<dyn Fabric>>, limits: Limits) -> Result<Self> {
+        let is_empty = [limits.transfers, limits.messages, limits.receives].contains(&0);
+        if backends.is_empty() || backends.len() > advert::BACKENDS || is_empty || limits.transfers > 1 << 24 {
+            return Err(Kind::InvalidArgument.into());
+        }
+        let count = backends.len();
+        Ok(Self {
+            who,
+            backends,
+            absent: Vec::new(),
+            peers: Peers::new(count),
+            regions: Regions::new(who.incarnation, count),
+            dropped: Arc::new(Dropped::new()),
+            transfers: Transfers::new(limits.transfers),
+            lists: Lists::new(limits.pages as usize),
+            counters: Counters::new(),
+            messages: Messages::new(count),
+            groups: Groups::default(),
+            expired: Vec::with_capacity(limits.transfers as usize),
+            limits,
+            now: Time::default(),
+            events: Vec::with_capacity(EVENTS),
+            polls: 0,
+            heard: 0,
+        })
+    }
+
+    /// Who we are.
+    pub fn who(&self) -> Who {
+        self.who
+    }
+
+    /// Transfers that have not ended.
+    pub fn open(&self) -> u32 {
+        self.transfers.open()
+    }
+
+    /// Make progress: move what can move, end what has ended, and what has passed its deadline. `now` must not go back.
+    pub fn poll(&mut self, now: Time) {
+        self.now = now;
+        self.polls = self.polls.wrapping_add(1);
+        for backend in 0..self.backends.len() {
+            if self.peers.uses(backend) || self.polls.is_multiple_of(IDLE) {
+                self.poll_backend(backend, now);
+            }
+        }
+        self.tidy(now);
+    }
+
+    #[inline]
+    fn poll_backend(&mut self, backend: usize, now: Time) {
+        let mut events = core::mem::take(&mut self.events);
+        self.backends[backend].poll(now, &mut events);
+        self.heard += events.len() as u64;
+        for event in events.drain(..) {
+            self.on_event(backend, event);
+        }
+        self.events = events;
+    }
+
+    fn on_event(&mut self, backend: usize, event: Event) {
+        match event {
+            Event::Done { link, token, result } if messages::is_receive(token) => {
+                self.on_received(backend, link, token, result);
+            }
+            Event::Done { token, result, .. } => self.on_done(token, result),
+            Event::Up { link, peer, incarnation } => self.on_up(backend, link, peer, incarnation),
+            Event::Down { link, error } => self.on_down(backend, link, error),
+            Event::Revoked { region, result } => self.on_revoked(backend, region, result),
+        }
+    }
+
+    /// The next completion, the oldest first.
+    #[inline]
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        self.transfers.next()
+    }
+
+    /// The completion of this transfer, if it has ended and nobody took it yet.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no such transfer, or its completion was taken.
+    pub fn end_of(&mut self, transfer: Transfer) -> Result<Option<Completion>> {
+        self.transfers.find(transfer).ok_or(Kind::InvalidArgument)?;
+        Ok(self.transfers.take(transfer))
+    }
+}
