@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Rank,
-    fabric::{LinkId, Op, Span},
+    fabric::{Access, LinkId, Op, Span},
 };
 
 /// A stream with given bytes that swallows what is sent. Each call gives as many bytes as the next byte of the plan says.
@@ -67,7 +67,7 @@ pub fn frames(input: &[u8]) {
     let streams = (0..lanes).map(|_| Script { bytes: VecDeque::new(), most }).collect();
     let peer = Peer { rank: Rank::new(1), incarnation: 1, nonce: 1, origin: 0 };
     let mut link = Link::new(LinkId(0), peer, streams);
-    let key = link.advertise(region, ADVERTISED as u64, Rank::new(0)).expect("random bytes");
+    let key = link.advertise(region, ADVERTISED as u64, Access::ReadWrite, Rank::new(0)).expect("random bytes");
     let mut events = VecDeque::new();
     let local = Span { region: own, offset: 0, bytes: 64 };
     let ops = [Op::Receive { token: 1, local }, Op::Receive { token: 2, local }, Op::Flush { token: 3 }];

@@ -65,6 +65,9 @@ pub struct Options {
     /// Where the counters of links that we dial begin: for tests of their edges.
     #[doc(hidden)]
     pub origin: u64,
+    /// Say of every revocation that it is done, and do nothing for it: for tests that show what it is for.
+    #[doc(hidden)]
+    pub unfenced: bool,
 }
 
 impl Default for Options {
@@ -78,6 +81,7 @@ impl Default for Options {
             buffer: None,
             silence: Duration::from_secs(300),
             origin: 0,
+            unfenced: false,
         }
     }
 }
@@ -105,6 +109,10 @@ pub struct Tcp {
     awake: Vec<u32>,
     /// What has happened and has not been reported.
     events: VecDeque<Event>,
+    /// Revocations among them.
+    ending: usize,
+    /// See [`Options`].
+    unfenced: bool,
     looked: Time,
     polls: u32,
 }
@@ -119,6 +127,7 @@ impl Tcp {
         if !(1..=MOST_SOCKETS).contains(&options.sockets) || options.pending == 0 {
             return Err(Kind::InvalidArgument.into());
         }
+        let unfenced = options.unfenced;
         let poller = Poller::new()?;
         let establish = Establish::new(identity, options, &poller)?;
         Ok(Self {
@@ -131,6 +140,8 @@ impl Tcp {
             up: Vec::new(),
             awake: Vec::new(),
             events: VecDeque::new(),
+            ending: 0,
+            unfenced,
             looked: Time::default(),
             polls: LOOK_POLLS,
         })
@@ -256,6 +267,30 @@ impl Tcp {
         }
     }
 
+    /// All keys of a region are void, and nothing that came or goes through them touches it any more.
+    fn void_keys(&mut self, region: RegionId) {
+        for id in self.regions.take_holders(region) {
+            let Some(Slot::Up(link)) = self.links.get_mut(id as usize) else { continue };
+            if let Err(error) = link.revoke(region, &mut self.regions) {
+                drop(self.fail(LinkId(id), error));
+            }
+        }
+    }
+
+    fn report(&mut self, events: &mut Vec<Event>) {
+        let room = (events.capacity() - events.len()).min(self.events.len());
+        if self.ending == 0 {
+            return events.extend(self.events.drain(..room));
+        }
+        for event in self.events.drain(..room) {
+            if let Event::Revoked { region, .. } = event {
+                self.ending -= 1;
+                self.regions.finish_end(region);
+            }
+            events.push(event);
+        }
+    }
+
     /// End a link that is up; its sockets.
     fn fail(&mut self, id: LinkId, error: Error) -> Vec<Socket> {
         let slot = core::mem::replace(&mut self.links[id.0 as usize], Slot::Down(None));
@@ -309,14 +344,9 @@ impl Fabric for Tcp {
     }
 
     fn release(&mut self, region: RegionId) -> Result<()> {
-        self.regions.release(region)?;
-        for id in self.up.clone() {
-            let Slot::Up(link) = &mut self.links[id as usize] else { continue };
-            if let Err(error) = link.revoke(region) {
-                drop(self.fail(LinkId(id), error));
-            }
-        }
-        Ok(())
+        self.regions.check_free(region)?;
+        self.void_keys(region);
+        self.regions.release(region)
     }
 
     fn memory(&self, region: RegionId) -> Option<View> {
@@ -328,11 +358,20 @@ impl Fabric for Tcp {
     }
 
     fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key> {
-        // enforced from the next change on
-        let _ = access;
-        let bytes = self.regions.view(region).ok_or(Kind::InvalidArgument)?.bytes as u64;
         let owner = self.establish.rank();
-        self.parts(link)?.0.advertise(region, bytes, owner)
+        let (machine, context, _) = self.parts(link)?;
+        let bytes = context.regions.show(region, link.0)?;
+        machine.advertise(region, bytes, access, owner)
+    }
+
+    fn revoke(&mut self, region: RegionId, _deadline: Time) -> Result<()> {
+        self.regions.begin_end(region)?;
+        if !self.unfenced {
+            self.void_keys(region);
+        }
+        self.ending += 1;
+        self.events.push_back(Event::Revoked { region, result: Ok(()) });
+        Ok(())
     }
 
     fn import(&mut self, link: LinkId, key: &Key) -> Result<RemoteId> {
@@ -390,8 +429,20 @@ impl Fabric for Tcp {
             self.admit(now);
         }
         self.poll_links();
-        let room = events.capacity() - events.len();
-        events.extend(self.events.drain(..room.min(self.events.len())));
+        self.report(events);
+    }
+
+    fn cancel(&mut self, link: LinkId, token: u64) -> Result<()> {
+        let result = match self.parts(link) {
+            Ok((machine, mut context, _)) => machine.cancel(token, &mut context),
+            Err(error) if error.kind() == Kind::InvalidArgument => return Err(error),
+            // everything on it has ended, or nothing has begun
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = result {
+            drop(self.fail(link, error));
+        }
+        Ok(())
     }
 
     fn is_drained(&self) -> bool {

@@ -2,12 +2,13 @@
 
 use super::{
     Context, Link, RECEIVES, Request, Wants,
+    inbound::Parked,
     outbound::{Item, Source},
 };
 use crate::{
     Error, Kind, Result,
     fabric::{
-        Event, Outcome, Span,
+        Access, Event, Outcome, Span,
         tcp::{region::within, stream::Stream},
     },
     sync::Ordering,
@@ -22,8 +23,11 @@ impl<S: Stream> Link<S> {
         }
         match header.kind {
             frame::Kind::Write => self.place_write(lane, header, context),
-            frame::Kind::Data => self.place_data(header).map(Some),
+            frame::Kind::Data => self.place_data(header),
             frame::Kind::Send => {
+                if self.inbound.is_to_park() {
+                    return Ok(None);
+                }
                 let receive = self.inbound.receives.front().ok_or(Kind::Corrupt)?;
                 let fits = header.bytes <= receive.local.bytes;
                 Ok(fits.then_some(Span { bytes: header.bytes, ..receive.local }))
@@ -38,7 +42,7 @@ impl<S: Stream> Link<S> {
         if header.number != self.inbound.landed || lane.in_piece && !striped {
             return Err(Kind::Corrupt.into());
         }
-        let place = self.target(header, header.bytes, context).ok();
+        let place = self.target(header, header.bytes, Access::Write, context).ok();
         self.inbound.denied |= place.is_none();
         let lane = &mut self.lanes[index].inbound;
         if striped && !lane.in_piece {
@@ -50,22 +54,25 @@ impl<S: Stream> Link<S> {
         Ok(place)
     }
 
-    fn place_data(&self, header: &Header) -> Result<Span> {
+    fn place_data(&self, header: &Header) -> Result<Option<Span>> {
         match self.requests.front() {
-            Some(Request { number, wants: Wants::Data { local, got }, .. })
+            Some(Request { number, wants: Wants::Data { local, got }, is_cancelled, .. })
                 if *number == header.number && *got == header.offset =>
             {
                 within(*got, header.bytes, local.bytes).map_err(|_| Kind::Corrupt)?;
-                Ok(Span { offset: local.offset + got, bytes: header.bytes, ..*local })
+                Ok((!is_cancelled).then_some(Span { offset: local.offset + got, bytes: header.bytes, ..*local }))
             }
             _ => Err(Kind::Corrupt.into()),
         }
     }
 
     /// The range of our memory that a frame names, if the peer may use it.
-    fn target(&self, header: &Header, bytes: u64, context: &Context<'_>) -> Result<Span> {
-        let region = self.grants.find(header.grant, header.nonce)?;
-        let span = Span { region, offset: header.offset, bytes };
+    fn target(&self, header: &Header, bytes: u64, access: Access, context: &Context<'_>) -> Result<Span> {
+        let grant = self.grants.find(header.grant, header.nonce)?;
+        if !grant.access.allows(access) {
+            return Err(Kind::AccessDenied.into());
+        }
+        let span = Span { region: grant.region, offset: header.offset, bytes };
         context.regions.check(span).map_err(|_| Kind::AccessDenied)?;
         Ok(span)
     }
@@ -121,7 +128,11 @@ impl<S: Stream> Link<S> {
     }
 
     /// The oldest receive is used up.
-    fn complete_receive(&mut self, result: Result<Outcome>, context: &mut Context<'_>) -> Result<()> {
+    pub(super) fn complete_receive(&mut self, result: Result<Outcome>, context: &mut Context<'_>) -> Result<()> {
+        if self.inbound.is_to_park() {
+            self.inbound.parked.push_back(Parked::Notice(result));
+            return Ok(());
+        }
         let receive = self.inbound.receives.pop_front().ok_or(Kind::Corrupt)?;
         context.regions.drop_hold(receive.local.region);
         let result = result.map_err(|error| error.with_rank(self.peer.rank));
@@ -130,7 +141,9 @@ impl<S: Stream> Link<S> {
     }
 
     fn execute_read(&mut self, header: &Header, context: &Context<'_>) -> Result<()> {
-        let Ok(span) = self.target(header, header.bytes, context) else { return self.refuse(header.number) };
+        let Ok(span) = self.target(header, header.bytes, Access::Read, context) else {
+            return self.refuse(header.number);
+        };
         let answer = Header {
             flags: Header::LAST,
             bytes: header.bytes,
@@ -142,7 +155,8 @@ impl<S: Stream> Link<S> {
 
     /// An atomic, executed here.
     pub(super) fn execute_atomic(&mut self, header: &Header, operands: [u8; 16], context: &Context<'_>) -> Result<()> {
-        let word = self.target(header, 8, context).and_then(|span| context.regions.word(span.region, span.offset));
+        let target = self.target(header, 8, Access::ReadWrite, context);
+        let word = target.and_then(|span| context.regions.word(span.region, span.offset));
         let Ok(word) = word else { return self.refuse(header.number) };
         let [first, second] =
             [0, 8].map(|at| u64::from_le_bytes(operands[at..at + 8].try_into().expect("eight bytes")));
@@ -171,9 +185,8 @@ impl<S: Stream> Link<S> {
     }
 
     fn finish_data(&mut self, header: &Header, context: &mut Context<'_>) -> Result<()> {
-        let Some(Request { token, wants: Wants::Data { local, got }, .. }) = self.requests.front_mut() else {
-            return Err(Kind::Bug.into());
-        };
+        let Some(request) = self.requests.front_mut() else { return Err(Kind::Bug.into()) };
+        let Wants::Data { local, got } = &mut request.wants else { return Err(Kind::Bug.into()) };
         *got += header.bytes;
         if !header.has(Header::LAST) {
             return Ok(());
@@ -181,10 +194,12 @@ impl<S: Stream> Link<S> {
         if *got != local.bytes {
             return Err(Kind::Corrupt.into());
         }
-        let (token, region) = (*token, local.region);
+        let (token, region, is_cancelled) = (request.token, local.region, request.is_cancelled);
         self.requests.pop_front();
-        context.regions.drop_hold(region);
-        self.done(context, token, Outcome::Done);
+        if !is_cancelled {
+            context.regions.drop_hold(region);
+            self.done(context, token, Outcome::Done);
+        }
         Ok(())
     }
 
@@ -196,13 +211,16 @@ impl<S: Stream> Link<S> {
             _ => return Err(Kind::Corrupt.into()),
         }
         self.requests.pop_front();
-        self.done(context, request.token, outcome);
+        if !request.is_cancelled {
+            self.done(context, request.token, outcome);
+        }
         Ok(())
     }
 
     fn on_refused(&mut self, header: &Header, context: &mut Context<'_>) -> Result<()> {
         match self.requests.pop_front() {
-            Some(Request { token, number, wants }) if number == header.number => {
+            Some(Request { number, is_cancelled: true, .. }) if number == header.number => Ok(()),
+            Some(Request { token, number, wants, .. }) if number == header.number => {
                 if let Wants::Data { local, .. } = wants {
                     context.regions.drop_hold(local.region);
                 }
@@ -230,10 +248,11 @@ impl<S: Stream> Link<S> {
         self.granted = header.offset;
         self.credits += granted as usize;
         for write in self.unacked.drain(..landed as usize) {
+            let Some(token) = write.token else { continue };
             write.region.into_iter().for_each(|region| context.regions.drop_hold(region));
             let denied = Error::new(Kind::AccessDenied).with_rank(self.peer.rank);
             let result = if write.denied { Err(denied) } else { Ok(Outcome::Done) };
-            context.events.push_back(Event::Done { link: self.id, token: write.token, result });
+            context.events.push_back(Event::Done { link: self.id, token, result });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use libc::iovec;
 use super::{Context, Link, outbound::retry};
 use crate::{
     Kind, Result,
-    fabric::{RegionId, Span, tcp::stream::Stream},
+    fabric::{Outcome, RegionId, Span, tcp::stream::Stream},
     wire::frame::{self, HEADER, Header},
 };
 
@@ -30,6 +30,14 @@ pub(in super::super) enum Moved {
 pub(super) struct Receive {
     pub(super) token: u64,
     pub(super) local: Span,
+}
+
+/// What came for a receive that was cancelled, and waits for the next one.
+#[derive(Clone, Debug)]
+pub(super) enum Parked {
+    Message(Box<[u8]>),
+    /// A write with an immediate.
+    Notice(Result<Outcome>),
 }
 
 /// A long payload on its way.
@@ -69,10 +77,18 @@ impl Lane {
         Self { payload: None, done: origin, in_piece: false, readable: true }
     }
 
+    /// If an answer is coming into memory of ours, throw away the rest.
+    pub(super) fn drop_answer(&mut self) {
+        if let Some(payload) = self.payload.as_mut().filter(|payload| payload.header.kind == frame::Kind::Data) {
+            payload.place = None;
+        }
+    }
+
     /// If the peer is writing into `region`, throw away the rest; whether it was.
     pub(super) fn revoke(&mut self, region: RegionId) -> bool {
         let Some(payload) = &mut self.payload else { return false };
-        let was = payload.place.is_some_and(|place| place.region == region);
+        let was =
+            payload.header.kind == frame::Kind::Write && payload.place.is_some_and(|place| place.region == region);
         if was {
             payload.place = None;
         }
@@ -84,6 +100,10 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Inbound {
     pub(super) receives: VecDeque<Receive>,
+    /// Receives that the peer knows of, that were cancelled and have no successor yet.
+    pub(super) debt: usize,
+    /// What came for them. No receive is posted then.
+    pub(super) parked: VecDeque<Parked>,
     /// Striped writes that socket 0 has reached.
     pub(super) started: u64,
     /// Writes that have landed.
@@ -112,6 +132,8 @@ impl Inbound {
     pub(super) fn new(origin: u64) -> Self {
         Self {
             receives: VecDeque::with_capacity(super::RECEIVES),
+            debt: 0,
+            parked: VecDeque::new(),
             started: origin,
             landed: origin,
             write_bytes: 0,
@@ -127,11 +149,20 @@ impl Inbound {
     }
 
     pub(super) fn post(&mut self, receive: Receive) {
+        if self.debt > 0 {
+            self.debt -= 1;
+            return self.receives.push_back(receive);
+        }
         // The receives that the peer knows of and has not used; none: it may be waiting.
         let known = self.receives.len() as u64 - self.granted.wrapping_sub(self.told.1);
         self.due |= known == 0;
         self.receives.push_back(receive);
         self.granted = self.granted.wrapping_add(1);
+    }
+
+    /// Whether what comes now is for a receive that was cancelled.
+    pub(super) fn is_to_park(&self) -> bool {
+        self.receives.is_empty() && self.parked.len() < self.debt
     }
 
     /// A write is complete: its length, or why it was dropped.
@@ -325,7 +356,14 @@ impl<S: Stream> Link<S> {
         if let Some(place) = place {
             context.regions.store(place, payload)?;
         }
+        let is_parked = header.kind == frame::Kind::Send && self.inbound.is_to_park();
+        if is_parked {
+            self.inbound.parked.push_back(Parked::Message(payload.into()));
+        }
         lane.decoder.take(bytes);
+        if is_parked {
+            return Ok(());
+        }
         match header.kind {
             frame::Kind::FetchAdd | frame::Kind::CompareSwap => self.execute_atomic(header, operands, context),
             _ => self.finish(index, header, context),

@@ -18,6 +18,8 @@
 //! Reading never waits for writing: answers to requests have their own queue, as long as the number of requests that a peer may
 //! have open. Writing never blocks.
 
+mod cancel;
+mod cutoff;
 mod execute;
 mod inbound;
 mod outbound;
@@ -29,15 +31,18 @@ mod tests;
 use std::collections::VecDeque;
 
 pub(super) use self::inbound::Moved;
-use self::{inbound::Inbound, outbound::Outbound};
+use self::{
+    inbound::Inbound,
+    outbound::{OnSent, Outbound},
+};
 use super::{
     decoder::Decoder,
-    region::{Grants, Regions, Remote, Table, emit_key, parse_key},
+    region::{Claim, Grants, Regions, Remote, Table, emit_key, parse_key},
     stream::Stream,
 };
 use crate::{
     Error, Kind, Rank, Result,
-    fabric::{Event, Key, LinkId, Outcome, RegionId, RemoteId, Span},
+    fabric::{Access, Event, Key, LinkId, Outcome, RegionId, RemoteId, Span},
     wire::frame::{self, Header},
 };
 
@@ -71,7 +76,8 @@ pub(super) struct Context<'a> {
 /// A write without acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Unacked {
-    token: u64,
+    /// `None`: its end was reported.
+    token: Option<u64>,
     region: Option<RegionId>,
     /// The peer has dropped it.
     denied: bool,
@@ -83,6 +89,8 @@ struct Request {
     token: u64,
     number: u64,
     wants: Wants,
+    /// Its end was reported: the answer goes nowhere.
+    is_cancelled: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +145,7 @@ impl<S: Stream> Link<S> {
             id,
             peer,
             lanes: streams.into_iter().map(lane).collect(),
-            grants: Grants::default(),
+            grants: Grants::new(peer.nonce as u32),
             inbound: Inbound::new(peer.origin),
             unacked: VecDeque::with_capacity(WRITES),
             writes: peer.origin,
@@ -155,28 +163,29 @@ impl<S: Stream> Link<S> {
     }
 
     /// Let the peer use `region` of this many bytes.
-    pub(super) fn advertise(&mut self, region: RegionId, bytes: u64, owner: Rank) -> Result<Key> {
-        let nonce = u32::from_le_bytes(crate::auth::random()?);
-        let grant = self.grants.add(region, nonce);
-        Ok(emit_key(grant, nonce, bytes, self.peer.nonce ^ u64::from(owner.get()).rotate_left(32)))
+    pub(super) fn advertise(&mut self, region: RegionId, bytes: u64, access: Access, owner: Rank) -> Result<Key> {
+        let (grant, nonce) = self.grants.add(region, access)?;
+        let claim = Claim { grant, nonce, access, bytes };
+        Ok(emit_key(&claim, self.peer.nonce ^ u64::from(owner.get()).rotate_left(32)))
     }
 
     /// What the peer advertised.
     pub(super) fn import(&self, key: &Key) -> Result<Remote> {
         let owner = u64::from(self.peer.rank.get()).rotate_left(32);
-        let (grant, nonce, bytes) = parse_key(key, self.peer.nonce ^ owner)?;
-        Ok(Remote { link: self.id.0, grant, nonce, bytes })
+        Ok(Remote { link: self.id.0, claim: parse_key(key, self.peer.nonce ^ owner)? })
     }
 
-    /// A region is gone: what the peer still does with it is refused.
+    /// The peer's keys of a region are void: when this returns, nothing the peer does reads or writes it any more (FE-4, FE-5).
     ///
     /// # Errors
-    /// An answer out of the region is half sent; the link cannot go on.
-    pub(super) fn revoke(&mut self, region: RegionId) -> Result<()> {
-        self.grants.remove(region);
+    /// There is no memory for what is left of an answer that is half sent; the link cannot go on.
+    pub(super) fn revoke(&mut self, region: RegionId, regions: &mut Regions) -> Result<()> {
+        if !self.grants.remove(region) {
+            return Ok(());
+        }
         for lane in &mut self.lanes {
             self.inbound.denied |= lane.inbound.revoke(region);
-            lane.outbound.revoke(region)?;
+            lane.outbound.cut_answers(region, regions)?;
         }
         Ok(())
     }
@@ -236,15 +245,22 @@ impl<S: Stream> Link<S> {
             region.into_iter().for_each(|region| context.regions.drop_hold(region));
             context.events.push_back(Event::Done { link, token, result: Err(error) });
         };
-        self.unacked.drain(..).for_each(|write| end(write.token, write.region));
-        for request in self.requests.drain(..) {
+        for write in self.unacked.drain(..) {
+            write.token.into_iter().for_each(|token| end(token, write.region));
+        }
+        for request in self.requests.drain(..).filter(|request| !request.is_cancelled) {
             let region = if let Wants::Data { local, .. } = request.wants { Some(local.region) } else { None };
             end(request.token, region);
         }
         self.inbound.receives.drain(..).for_each(|receive| end(receive.token, Some(receive.local.region)));
+        let mut copies = Vec::new();
         for lane in &mut self.lanes {
-            lane.outbound.abandon(|(token, region)| end(token, Some(region)));
+            lane.outbound.abandon(|sent| match sent {
+                OnSent::Report(token, region) => end(token, Some(region)),
+                OnSent::Release(region) => copies.push(region),
+            });
         }
+        copies.into_iter().for_each(|region| context.regions.drop_hold(region));
         context.events.push_back(Event::Down { link, error });
         self.lanes.into_iter().map(|lane| lane.stream).collect()
     }

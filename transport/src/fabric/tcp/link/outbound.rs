@@ -26,8 +26,14 @@ pub(super) enum Source {
     Region(RegionId, u64),
 }
 
-/// A message whose memory may be reused when it is sent.
-pub(super) type OnSent = (u64, RegionId);
+/// What to do when the last frame of an item is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnSent {
+    /// The message of this token is done, and its memory free.
+    Report(u64, RegionId),
+    /// A copy is not needed any more.
+    Release(RegionId),
+}
 
 /// An operation or an answer: one or more frames.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +56,9 @@ impl Item {
     }
 
     /// The next frame. Called once for an item without payload, else until [`Item::is_cut_up`].
-    fn cut(&mut self) -> Flight {
+    pub(super) fn cut(&mut self) -> Flight {
         let whole = self.header.payload();
+        let is_first = self.cut == 0;
         let bytes = (whole - self.cut).min(FRAGMENT);
         let last = self.cut + bytes == whole;
         let mut header = self.header;
@@ -76,21 +83,28 @@ impl Item {
         head[..HEADER].copy_from_slice(&header.emit());
         self.cut += bytes;
         let on_sent = if last { self.on_sent } else { None };
-        Flight { head, head_bytes, body, written: 0, on_sent }
+        Flight { head, head_bytes, body, written: 0, is_first, on_sent }
     }
 }
 
 /// A frame that is committed to the stream.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+pub(super) struct Flight {
     head: [u8; HEADER + INLINE],
     head_bytes: usize,
-    body: Option<Span>,
-    written: u64,
-    on_sent: Option<OnSent>,
+    pub(super) body: Option<Span>,
+    pub(super) written: u64,
+    /// Nothing of its item was sent before.
+    pub(super) is_first: bool,
+    pub(super) on_sent: Option<OnSent>,
 }
 
 impl Flight {
+    pub(super) fn header(&self) -> Result<Header> {
+        let raw = self.head.first_chunk().ok_or(Kind::Bug)?;
+        Header::parse(raw).map_err(|_| Kind::Bug.into())
+    }
+
     fn bytes(&self) -> u64 {
         self.head_bytes as u64 + self.body.map_or(0, |body| body.bytes)
     }
@@ -99,9 +113,9 @@ impl Flight {
 /// What one stream has to send.
 #[derive(Debug)]
 pub(super) struct Outbound {
-    queue: VecDeque<Item>,
-    answers: VecDeque<Item>,
-    flights: VecDeque<Flight>,
+    pub(super) queue: VecDeque<Item>,
+    pub(super) answers: VecDeque<Item>,
+    pub(super) flights: VecDeque<Flight>,
 }
 
 impl Outbound {
@@ -140,25 +154,6 @@ impl Outbound {
 
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.answers.is_empty() && self.flights.is_empty()
-    }
-
-    /// Refuse what was to be answered out of `region`.
-    ///
-    /// # Errors
-    /// An answer is under way.
-    pub(super) fn revoke(&mut self, region: RegionId) -> Result<()> {
-        let under_way = |flight: &Flight| flight.body.is_some_and(|body| body.region == region);
-        if self.flights.iter().any(under_way) {
-            return Err(Kind::AccessDenied.into());
-        }
-        for answer in &mut self.answers {
-            match answer.source {
-                Source::Region(from, _) if from == region && answer.cut > 0 => return Err(Kind::AccessDenied.into()),
-                Source::Region(from, _) if from == region => *answer = super::execute::refusal(answer.header.number),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Nothing more will be sent: the messages that were not.
@@ -247,9 +242,12 @@ impl<S: Stream> Link<S> {
                 Ok(sent) => sent as u64,
                 Err(error) => return retry(&error),
             };
-            lane.outbound.advance(sent, |(token, region)| {
+            lane.outbound.advance(sent, |sent| {
+                let (OnSent::Report(_, region) | OnSent::Release(region)) = sent;
                 context.regions.drop_hold(region);
-                context.events.push_back(Event::Done { link, token, result: Ok(Outcome::Done) });
+                if let OnSent::Report(token, _) = sent {
+                    context.events.push_back(Event::Done { link, token, result: Ok(Outcome::Done) });
+                }
             });
             if sent < total {
                 return Ok(());

@@ -3,13 +3,13 @@
 use super::{
     Context, Link, RECEIVES, REQUESTS, Request, Unacked, WRITES, Wants,
     inbound::Receive,
-    outbound::{Item, Source},
+    outbound::{Item, OnSent, Source},
     remote_of,
 };
 use crate::{
     Kind, Result,
     fabric::{
-        INLINE, Op, Span, Target,
+        Access, INLINE, Op, Span, Target,
         tcp::{
             region::{Remote, Table, within},
             stream::Stream,
@@ -52,18 +52,25 @@ impl<S: Stream> Link<S> {
     }
 
     fn check(&self, op: &Op, remotes: &Table<Remote>, context: &Context<'_>) -> Result<()> {
-        let reach =
-            |target: Target, bytes| within(target.offset, bytes, remote_of(remotes, target.remote, self.id)?.bytes);
+        let reach = |target: Target, bytes, access| {
+            let claim = remote_of(remotes, target.remote, self.id)?.claim;
+            within(target.offset, bytes, claim.bytes)?;
+            if claim.access.allows(access) { Ok(()) } else { Err(Kind::AccessDenied.into()) }
+        };
         match *op {
-            Op::Write { local, target, .. } | Op::Read { local, target, .. } => {
+            Op::Write { local, target, .. } => {
                 context.regions.check(local)?;
-                reach(target, local.bytes)
+                reach(target, local.bytes, Access::Write)
+            }
+            Op::Read { local, target, .. } => {
+                context.regions.check(local)?;
+                reach(target, local.bytes, Access::Read)
             }
             Op::WriteInline { bytes, target, .. } => {
                 if usize::from(bytes) > INLINE {
                     return Err(Kind::InvalidArgument.into());
                 }
-                reach(target, bytes.into())
+                reach(target, bytes.into(), Access::Write)
             }
             Op::Send { local, .. } if local.bytes > frame::MESSAGE => Err(Kind::InvalidArgument.into()),
             Op::Send { local, .. } | Op::Receive { local, .. } => context.regions.check(local),
@@ -71,7 +78,7 @@ impl<S: Stream> Link<S> {
                 if !target.offset.is_multiple_of(8) {
                     return Err(Kind::InvalidArgument.into());
                 }
-                reach(target, 8)
+                reach(target, 8, Access::ReadWrite)
             }
             Op::Flush { .. } => Ok(()),
         }
@@ -100,8 +107,8 @@ impl<S: Stream> Link<S> {
 
     fn accept(&mut self, op: &Op, remotes: &Table<Remote>, context: &mut Context<'_>) -> Result<()> {
         let aim = |kind, target: Target, bytes| -> Result<Header> {
-            let remote = remote_of(remotes, target.remote, self.id)?;
-            let (grant, nonce, offset) = (remote.grant, remote.nonce, target.offset);
+            let claim = remote_of(remotes, target.remote, self.id)?.claim;
+            let (grant, nonce, offset) = (claim.grant, claim.nonce, target.offset);
             Ok(Header { grant, nonce, offset, bytes, ..Header::new(kind) })
         };
         match *op {
@@ -111,13 +118,18 @@ impl<S: Stream> Link<S> {
                 self.write(
                     header,
                     immediate,
-                    Unacked { token, region: Some(local.region), denied: false },
+                    Unacked { token: Some(token), region: Some(local.region), denied: false },
                     Source::Region(local.region, local.offset),
                 );
             }
             Op::WriteInline { token, data, bytes, target, immediate } => {
                 let header = aim(frame::Kind::Write, target, bytes.into())?;
-                self.write(header, immediate, Unacked { token, region: None, denied: false }, Source::Inline(data));
+                self.write(
+                    header,
+                    immediate,
+                    Unacked { token: Some(token), region: None, denied: false },
+                    Source::Inline(data),
+                );
             }
             Op::Read { token, local, target } => {
                 let header = aim(frame::Kind::Read, target, local.bytes)?;
@@ -140,6 +152,7 @@ impl<S: Stream> Link<S> {
             Op::Receive { token, local } => {
                 context.regions.hold(local.region);
                 self.inbound.post(Receive { token, local });
+                self.take_parked(context)?;
             }
         }
         Ok(())
@@ -173,7 +186,7 @@ impl<S: Stream> Link<S> {
     fn request(&mut self, header: Header, source: Source, token: u64, wants: Wants) {
         let number = self.asked;
         self.asked = number.wrapping_add(1);
-        self.requests.push_back(Request { token, number, wants });
+        self.requests.push_back(Request { token, number, wants, is_cancelled: false });
         self.lanes[0].outbound.push(Item::new(Header { number, ..header }, source));
     }
 
@@ -181,7 +194,7 @@ impl<S: Stream> Link<S> {
         self.credits -= 1;
         let header = Header { bytes: local.bytes, ..Header::new(frame::Kind::Send) };
         let item = Item::new(header, Source::Region(local.region, local.offset));
-        self.lanes[0].outbound.push(Item { on_sent: Some((token, local.region)), ..item });
+        self.lanes[0].outbound.push(Item { on_sent: Some(OnSent::Report(token, local.region)), ..item });
     }
 }
 

@@ -131,6 +131,10 @@ impl End {
         })
     }
 
+    fn revoke(&mut self, region: RegionId) {
+        self.link.as_mut().unwrap().revoke(region, &mut self.regions).unwrap();
+    }
+
     fn bytes(&mut self) -> &mut [u8] {
         let view = self.regions.view(self.local).unwrap();
         // SAFETY: the region is this end's own, and nobody else touches it during the borrow.
@@ -174,7 +178,12 @@ fn pair(lanes: usize, origin: u64, cuts: impl Cuts + 'static) -> [End; 2] {
     let mut ends = [end(0, origin, pipes(0)), end(1, origin, pipes(1))];
     for side in 0..2 {
         let local = ends[side].local;
-        let key = ends[side].link.as_mut().unwrap().advertise(local, SIZE as u64, Rank::new(side as u32)).unwrap();
+        let key = ends[side]
+            .link
+            .as_mut()
+            .unwrap()
+            .advertise(local, SIZE as u64, Access::ReadWrite, Rank::new(side as u32))
+            .unwrap();
         let remote = ends[1 - side].link.as_ref().unwrap().import(&key).unwrap();
         ends[1 - side].remotes.insert(0, remote);
     }
@@ -281,7 +290,7 @@ fn counters_pass_their_edges() {
 fn keys_of_another_link_and_changed_keys_are_refused() {
     let mut ends = pair(1, 0, Always(1000));
     let local = ends[0].local;
-    let key = ends[0].link.as_mut().unwrap().advertise(local, SIZE as u64, Rank::new(0)).unwrap();
+    let key = ends[0].link.as_mut().unwrap().advertise(local, SIZE as u64, Access::ReadWrite, Rank::new(0)).unwrap();
     for byte in 0..32 {
         let mut bad = key;
         bad.0[byte] ^= 1;
@@ -298,8 +307,8 @@ fn access_after_release_is_refused_and_the_link_goes_on() {
     // a long write is under way when its target is released
     ends[0].post(&[Op::Write { token: 1, local: long, target: at(0), immediate: None }]).unwrap();
     ends[1].poll().unwrap();
+    ends[1].revoke(gone);
     ends[1].regions.release(gone).unwrap();
-    ends[1].link.as_mut().unwrap().revoke(gone).unwrap();
     ends[1].local = ends[1].regions.allocate(8).unwrap();
     let local = ends[1].span(0, 8);
     ends[1].post(&[Op::Receive { token: 1, local }, Op::Receive { token: 2, local }]).unwrap();
