@@ -2,15 +2,16 @@
 
 use std::{
     process::{Child, Command, Stdio},
+    sync::Mutex,
     time::Duration,
 };
 
 /// A port for the peers: below the ones that the kernel hands out.
 fn port() -> String {
-    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
-    // SYNC bench.port: relaxed, only the number counts.
-    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    (11_000 + std::process::id() as u16 % 8000 + next).to_string()
+    static NEXT: Mutex<u16> = Mutex::new(0);
+    let mut next = NEXT.lock().expect("no panic");
+    *next += 1;
+    (11_000 + std::process::id() as u16 % 8000 + *next).to_string()
 }
 
 /// `program` on `core`, ended after 20 seconds at the latest.

