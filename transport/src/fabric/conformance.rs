@@ -3,7 +3,9 @@
 //! Most cases step two or three fabrics in one thread; those about sleeping use threads. A case that waits in vain panics
 //! after [`PATIENCE`] and says what for.
 
+mod cancels;
 mod failures;
+mod fences;
 mod links;
 mod operations;
 mod refusals;
@@ -81,6 +83,26 @@ cases! {
         release_in_use_is_refused
         released_region_is_out_of_reach
         poll_stays_within_capacity;
+    fences:
+        rights_are_kept
+        revoked_region_is_out_of_reach
+        revoke_ends_what_is_under_way
+        revoke_is_for_all_links_and_all_rights
+        revoked_region_can_be_advertised_again
+        revoke_is_reported_once_and_one_at_a_time
+        silent_peer_is_fenced
+        many_regions_are_revoked_at_once
+        end_of_a_link_ends_its_keys
+        registered_memory_is_revoked_or_the_deadline_passes
+        sleeper_does_not_miss_the_end_of_a_revocation;
+    cancels:
+        cancel_of_the_unknown_is_nothing
+        cancel_after_the_end_changes_nothing
+        cancelled_receive_gives_its_turn_to_the_next
+        immediate_for_a_cancelled_receive_waits_for_the_next
+        cancelled_operations_end_once_and_leave_their_memory_alone
+        cancel_while_the_peer_never_polls
+        cancelled_token_can_be_used_again;
     failures:
         close_ends_everything_once
         dropped_peer_ends_everything_once

@@ -53,6 +53,13 @@ impl Node {
         })
     }
 
+    pub fn revoked(&mut self, region: RegionId) -> Option<Result<()>> {
+        self.take(|event| match *event {
+            Event::Revoked { region: known, result } if known == region => Some(result),
+            _ => None,
+        })
+    }
+
     pub fn up(&mut self) -> Option<(LinkId, Rank, u64)> {
         self.take(|event| match *event {
             Event::Up { link, peer, incarnation } => Some((link, peer, incarnation)),

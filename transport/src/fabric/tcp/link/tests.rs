@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::fabric::{INLINE, Op, RegionId, Target};
 
+mod fence;
+
 /// Bytes under way in one direction.
 #[derive(Debug, Default)]
 struct Wire {
