@@ -4,7 +4,7 @@ pub use crate::{
     ring::fuzzing::{
         completion_operations, counter_values, fifo_operations, mpsc_operations, record_ring, spsc_operations,
     },
-    wire::fuzzing::{frame_header, ll_unpack, ll128_unpack},
+    wire::fuzzing::{endpoint_bytes, frame_header, ll_unpack, ll128_unpack},
 };
 
 use crate::{
@@ -48,6 +48,16 @@ mod tests {
 
         #[test]
         fn record_ring_is_a_queue_and_survives_a_hostile_peer(input in bytes(200)) { record_ring(&input) }
+
+        #[test]
+        fn endpoint_bytes_are_repeated_or_refused(
+            head in 0..3_usize, version in 0..3_u16, count in 0..3_u32, rest in bytes(200)
+        ) {
+            let magic: &[u8] = [b"VVADVERT", b"VVENDPNT", b"VERVAIN\0"][head];
+            let tail = [&version.to_le_bytes()[..], &[0; 18], &count.to_le_bytes(), &rest].concat();
+            endpoint_bytes(&[magic, &tail].concat());
+            endpoint_bytes(&[magic, &tail[..24], &rest[..rest.len().min(40)]].concat());
+        }
 
         #[test]
         fn completions_are_a_bounded_queue(input in bytes(200)) { completion_operations(&input) }

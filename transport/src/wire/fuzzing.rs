@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use std::{vec, vec::Vec};
 
-use super::{frame, ll, ll128};
+use super::{advert, frame, ll, ll128};
 use crate::sync::Mapped;
 
 /// What follows the payload in a receive buffer, and must stay.
@@ -85,5 +85,22 @@ pub fn frame_header(input: &[u8]) {
     let Some(raw) = input.first_chunk() else { return };
     if let Ok(header) = frame::Header::parse(raw) {
         assert_eq!(frame::Header::parse(&header.emit()), Ok(header));
+    }
+}
+
+/// Any bytes as what endpoints tell each other: what is accepted is exactly what is emitted for it, and nothing else is.
+pub fn endpoint_bytes(input: &[u8]) {
+    if let Ok(advert) = advert::Advert::parse(input) {
+        let mut emitted = advert.emit();
+        // a higher minor version and its features are not ours to repeat
+        emitted[10..16].copy_from_slice(&input[10..16]);
+        assert_eq!(emitted[..], *input);
+    }
+    if let Ok(address) = advert::Address::parse(input) {
+        let backends: Vec<_> = address.backends().collect();
+        assert!(backends.len() <= advert::BACKENDS && input.len() <= advert::MOST);
+        let mut emitted = advert::Address::emit(address.who, backends.into_iter()).expect("what was parsed fits");
+        emitted[10..16].copy_from_slice(&input[10..16]);
+        assert_eq!(emitted, input);
     }
 }
