@@ -41,6 +41,7 @@ impl Endpoint {
         let (backend, link) = self.dial_from(0, &parsed, deadline, &mut refused)?;
         let peer =
             Peer { refused, address: address.to_vec(), ..new(parsed.who, backend, link, State::Dialing, deadline) };
+        self.peers.dialing += 1;
         Ok(self.peers.add(peer))
     }
 
@@ -83,8 +84,10 @@ impl Endpoint {
             return;
         }
         let peer = self.peers.get_mut(id);
+        let was_dialled = peer.state == State::Dialing;
         peer.state = State::Up;
         peer.wanted = AT_FIRST.min(self.limits.receives);
+        self.peers.dialing -= u32::from(was_dialled);
         self.feed(id);
         self.peers.news.push_back(PeerEvent::Up(id));
     }
@@ -97,6 +100,7 @@ impl Endpoint {
         if peer.state == State::Dialing && self.now < peer.deadline && self.dial_another(id, (kind, error)) {
             return;
         }
+        self.peers.dialing -= u32::from(self.peers.get(id).state == State::Dialing);
         self.peers.get_mut(id).state = State::Down(error);
         self.drop_peer(id, error);
         self.peers.news.push_back(PeerEvent::Down(id, error));

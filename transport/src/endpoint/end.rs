@@ -90,4 +90,6 @@ pub struct Completion {
     pub end: End,
     /// What the word held before an atomic; 0 otherwise.
     pub before: u64,
+    /// Which client of a driver asked for it.
+    pub(super) owner: u32,
 }

@@ -35,6 +35,10 @@ mod work;
 #[cfg(feature = "std")]
 mod builder;
 #[cfg(feature = "std")]
+mod descriptor;
+#[cfg(feature = "std")]
+mod driver;
+#[cfg(feature = "std")]
 mod waiting;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -49,6 +53,8 @@ pub use crate::fabric::Access;
 #[cfg(feature = "std")]
 pub use builder::{Builder, Huge, Pages};
 pub use counters::{Arrivals, Counter};
+#[cfg(feature = "std")]
+pub use driver::{Answer, Client, Driver, Request, Verdict};
 pub use end::{Completion, End, Posted, Remote, Transfer};
 pub use memory::{Exposed, Local, LocalPages, Quarantined, Refused, Region};
 pub use messages::{MESSAGE, Message};
@@ -110,6 +116,11 @@ pub struct Endpoint {
     polls: u32,
     /// Events so far.
     heard: u64,
+    /// Whoever waits polls again by then.
+    #[cfg(feature = "std")]
+    again: Time,
+    #[cfg(feature = "std")]
+    wakeup: descriptor::Wakeup,
 }
 
 /// Events taken from a fabric at a time.
@@ -131,6 +142,10 @@ impl Endpoint {
         let count = backends.len();
         Ok(Self {
             who,
+            #[cfg(feature = "std")]
+            again: Time::NEVER,
+            #[cfg(feature = "std")]
+            wakeup: descriptor::Wakeup::new(&backends)?,
             backends,
             absent: Vec::new(),
             peers: Peers::new(count),
@@ -162,6 +177,8 @@ impl Endpoint {
 
     /// Make progress: move what can move, end what has ended, and what has passed its deadline. `now` must not go back.
     pub fn poll(&mut self, now: Time) {
+        #[cfg(feature = "std")]
+        self.disarm();
         self.now = now;
         self.polls = self.polls.wrapping_add(1);
         for backend in 0..self.backends.len() {

@@ -71,6 +71,8 @@ pub(super) struct Peers {
     by_link: Vec<Vec<u32>>,
     /// Links that are dialled or up, by backend.
     in_use: Vec<u32>,
+    /// Peers that are being connected.
+    pub dialing: u32,
     pub news: VecDeque<PeerEvent>,
     /// Peers with a backlog.
     pub waiting: Vec<u32>,
@@ -84,6 +86,7 @@ impl Peers {
             all: Vec::new(),
             by_link: vec![Vec::new(); backends],
             in_use: vec![0; backends],
+            dialing: 0,
             news: VecDeque::new(),
             waiting: Vec::new(),
             hungry: Vec::new(),

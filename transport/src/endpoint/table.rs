@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub peer: u32,
     pub deadline: Time,
     pub context: u64,
+    /// Which client of a driver asked for it.
+    pub owner: u32,
     /// Operations that the fabric has accepted and not ended, and children that have not ended.
     pub outstanding: u32,
     /// What is still to be handed to the fabric.
@@ -75,6 +77,7 @@ impl Transfers {
             peer: NONE,
             deadline: Time::NEVER,
             context: 0,
+            owner: 0,
             outstanding: 0,
             work: Work::Nothing,
             region: NONE,
@@ -117,6 +120,7 @@ impl Transfers {
         self.free = entry.next;
         entry.state = State::Open;
         entry.detached = false;
+        entry.owner = 0;
         entry.peer = peer;
         entry.deadline = deadline;
         entry.context = context;
@@ -132,6 +136,15 @@ impl Transfers {
         self.open += 1;
         self.earliest = self.earliest.min(deadline);
         Some(index)
+    }
+
+    /// Whose completion this will be.
+    pub fn set_owner(&mut self, transfer: Transfer, owner: u32) {
+        if let Some(entry) =
+            self.entries.get_mut(transfer.index as usize).filter(|entry| entry.generation == transfer.generation)
+        {
+            entry.owner = owner;
+        }
     }
 
     /// Take back an entry of which nothing was started.
@@ -220,7 +233,7 @@ impl Transfers {
         if entry.generation != transfer.generation {
             return None;
         }
-        let completion = Completion { transfer, context: entry.context, end, before: entry.before };
+        let completion = Completion { transfer, context: entry.context, end, before: entry.before, owner: entry.owner };
         let (previous, next) = (entry.previous, entry.next);
         match previous {
             NONE => self.first = next,

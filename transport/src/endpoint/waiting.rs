@@ -99,33 +99,49 @@ impl Endpoint {
             match polls {
                 spinning if spinning < SPINS => sync::spin_loop(),
                 yielding if yielding < SPINS + YIELDS => sync::thread::yield_now(),
-                _ => self.sleep(now, deadline, &mut slice),
+                _ => {
+                    if let Some(value) = self.sleep(now, deadline, &mut slice, &mut ready) {
+                        return Ok(value);
+                    }
+                }
             }
             polls = polls.saturating_add(1);
         }
     }
 
-    /// Sleep until something may have happened, unless it has.
-    fn sleep(&mut self, now: Time, deadline: Time, slice: &mut Duration) {
-        let used =
-            |endpoint: &Self| (0..endpoint.backends.len()).filter(|&backend| endpoint.peers.uses(backend)).count();
+    /// Sleep until something may have happened, unless it has: then what is `ready`, if it is.
+    fn sleep<T>(
+        &mut self,
+        now: Time,
+        deadline: Time,
+        slice: &mut Duration,
+        ready: &mut impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let used = (0..self.backends.len()).filter(|&backend| self.peers.uses(backend)).count();
         let on = (0..self.backends.len()).find(|&backend| self.peers.uses(backend)).unwrap_or(0);
-        let mut end = deadline.min(self.transfers.earliest());
-        if self.backends.len() > 1 || used(self) > 1 {
+        let mut end = deadline.min(self.transfers.earliest()).min(self.again);
+        if self.backends.len() > 1 || used > 1 {
             // the others ring none of the bells that we listen to
             end = end.min(now.after(*slice));
             *slice = (*slice * 2).min(LONGEST);
         }
         if !self.backends[on].is_drained() {
-            return;
+            return None;
         }
         self.backends[on].arm();
         let heard = self.heard;
         self.poll_backend(on, now);
-        if self.heard != heard || !self.peers.waiting.is_empty() {
+        let value = ready(self);
+        if value.is_some() || self.heard != heard || !self.peers.waiting.is_empty() {
             self.backends[on].disarm();
         } else {
             self.backends[on].sleep(end);
         }
+        value
+    }
+
+    /// They wake whoever waits in a call of this endpoint, from other threads.
+    pub(super) fn bells(&self) -> alloc::vec::Vec<crate::fabric::Doorbell> {
+        self.backends.iter().map(|fabric| fabric.doorbell()).collect()
     }
 }

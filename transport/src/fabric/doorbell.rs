@@ -119,6 +119,11 @@ impl Doorbell {
         self.armed().load(Acquire) != 0
     }
 
+    /// Whether its sleeper waits for a futex, and not for a descriptor.
+    pub fn is_in_a_page(&self) -> bool {
+        matches!(self.word, Place::Page(_))
+    }
+
     /// Sleep until rung, at most `limit`. For doorbells in a page; those beside an eventfd are waited for by descriptor.
     pub(crate) fn wait(&self, limit: Duration) -> Woken {
         let limit = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos() as _ };

@@ -413,6 +413,13 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// or at `deadline`. Disarms.
     fn sleep(&mut self, deadline: Time);
 
+    /// A descriptor that can be read, while armed, when something may be there that this fabric's doorbell does not tell of; all of it, for
+    /// a doorbell beside an eventfd. For programs that sleep elsewhere than in [`Fabric::sleep`].
+    #[cfg(feature = "std")]
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+
     /// Not going to sleep after all.
     fn disarm(&mut self);
 

@@ -2,6 +2,7 @@
 
 mod world;
 
+mod driven;
 mod lifetimes;
 mod memory;
 mod transfers;

@@ -164,7 +164,7 @@ fn pages_of_every_policy_hold_data() {
 }
 #[test]
 fn revoked_region_comes_back_and_its_key_is_void() {
-    for fabric in [Backend::Shm] {
+    for fabric in FABRICS {
         let mut world = World::of(fabric, 2);
         let (exposed, remote) = world.share(1, &pattern(8192, 1), Access::ReadWrite);
         let local = world.region(0, &[7; 64]);

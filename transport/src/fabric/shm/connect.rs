@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use super::{
@@ -54,6 +54,11 @@ impl Door {
         let watch = Watch::new()?;
         watch.add(listener.as_fd(), Origin::Listener.number())?;
         Ok(Self { watch, listener, calls: Vec::new(), guests: VecDeque::new(), next_guest: 0 })
+    }
+
+    /// Can be read when a socket has something.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watch.descriptor()
     }
 
     /// A handshake is under way.

@@ -450,6 +450,10 @@ impl Fabric for Shm {
         self.disarm();
     }
 
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(self.door.descriptor())
+    }
+
     fn disarm(&mut self) {
         self.host.bell.disarm();
     }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -143,6 +143,11 @@ impl Watch {
         }
         // SAFETY: the descriptor is new and ours alone.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(file) }))
+    }
+
+    /// Can be read when some socket has something.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Report `number` when the socket has something or is closed. Closing the socket ends it.

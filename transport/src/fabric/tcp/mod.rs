@@ -468,6 +468,10 @@ impl Fabric for Tcp {
         self.disarm();
     }
 
+    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(self.poller.descriptor())
+    }
+
     fn disarm(&mut self) {
         self.poller.doorbell().disarm();
         self.polls = LOOK_POLLS;

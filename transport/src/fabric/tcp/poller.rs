@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     sync::Arc,
 };
 
@@ -88,6 +88,10 @@ impl Poller {
         let poller = Self { epoll, doorbell: Doorbell::from_eventfd(event.clone()), event };
         poller.add(poller.event.as_raw_fd(), Token::Doorbell, Interest::Readable)?;
         Ok(poller)
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     pub(super) fn doorbell(&self) -> &Doorbell {
