@@ -10,6 +10,8 @@
 
 mod config;
 mod group;
+#[cfg(test)]
+mod hostile;
 mod inner;
 mod join;
 mod prepare;

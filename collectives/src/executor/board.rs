@@ -4,6 +4,9 @@
 //! memory of the sender that all peers map: the message is stored once and read by each of them. Credits work as on a connection,
 //! except that the sender has as many as the slowest reader gives; every reader counts on a line of its own.
 
+#[cfg(test)]
+mod exposed;
+
 use vervain_transport::proto::window::{Receiver, Sender, Slot};
 use vervain_transport::wire::connection::{Areas, Extent, Layout};
 use vervain_transport::wire::{LINE, ll, ll128};

@@ -4,6 +4,9 @@
 //! the receive slots of all three protocols. Where the fabric maps the peer's inbox we store into it directly; elsewhere we store
 //! into a *mirror* of equal layout and post the changed range. The receiving code is the same: it only ever reads its inbox.
 
+#[cfg(test)]
+mod exposed;
+
 use std::collections::VecDeque;
 
 use vervain_transport::fabric::{Doorbell, Fabric, INLINE, LinkId, Op, RegionId, RemoteId, Span, Target};
@@ -119,6 +122,11 @@ pub struct Connection {
     /// Messages on their way straight from registered buffers.
     straight: u32,
 }
+
+/// A peer whom we have told that we leave can do the same once more before it needs us again.
+const LEAVES: u64 = 2;
+/// More signals than anybody sends without being waited for.
+const SIGNALS: u64 = 1 << 32;
 
 /// Token of writes from registered buffers.
 pub const STRAIGHT: u64 = 4 << 32;
@@ -341,7 +349,7 @@ impl Connection {
         let at = at::ENTER + 128 * (next % 2) as usize;
         let number = self.inbox.load(at);
         if number != next {
-            let old = number == 0 || number + 2 == next;
+            let old = number == 0 || number.wrapping_add(2) == next;
             return if old { Ok(None) } else { Err(self.corrupt()) };
         }
         let word = |index: usize| self.inbox.load(at + 8 + 8 * index);
@@ -362,10 +370,10 @@ impl Connection {
     }
 
     /// Whether the peer told us so; uses the notice up.
-    pub fn peer_left(&mut self) -> bool {
-        let seen = self.inbox.load(at::LEAVE) > self.left.1;
+    pub fn peer_left(&mut self) -> Result<bool> {
+        let seen = self.raised(at::LEAVE, self.left.1, LEAVES)?;
         self.left.1 += u64::from(seen);
-        seen
+        Ok(seen)
     }
 
     /// Raise our counter at the peer.
@@ -375,10 +383,18 @@ impl Connection {
     }
 
     /// Whether the peer signalled once more; uses the signal up.
-    pub fn signalled(&mut self) -> bool {
-        let seen = self.inbox.load(at::SIGNAL) > self.signalled.1;
+    pub fn signalled(&mut self) -> Result<bool> {
+        let seen = self.raised(at::SIGNAL, self.signalled.1, SIGNALS)?;
         self.signalled.1 += u64::from(seen);
-        seen
+        Ok(seen)
+    }
+
+    /// Whether the peer's counter stands beyond `used`: at most `most` beyond, and never before it.
+    fn raised(&self, at: usize, used: u64, most: u64) -> Result<bool> {
+        match self.inbox.load(at).wrapping_sub(used) {
+            ahead if ahead > most => Err(self.corrupt()),
+            ahead => Ok(ahead > 0),
+        }
     }
 
     /// Wake the peer if it sleeps.

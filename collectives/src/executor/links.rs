@@ -4,6 +4,8 @@
 //! for lane l", "here is my part of registration r", "I have yours", "forget it again", "here is my board". A letter may come
 //! before we want what it offers; it is kept.
 
+#[cfg(test)]
+mod exposed;
 mod letter;
 mod registry;
 

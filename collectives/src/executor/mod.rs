@@ -12,6 +12,8 @@
 
 mod board;
 mod connection;
+#[cfg(test)]
+pub mod exposed;
 mod geometry;
 mod links;
 mod staging;

@@ -203,7 +203,7 @@ impl Task {
                 Ok(Advance::Done)
             }
             Step::Wait { peer } => {
-                let seen = cx.connection(self.lane, *peer)?.signalled();
+                let seen = cx.connection(self.lane, *peer)?.signalled()?;
                 Ok(if seen { Advance::Done } else { self.stuck(*peer, "a signal") })
             }
         }
@@ -236,7 +236,7 @@ impl Task {
                 continue;
             }
             // Its record is used up even if we did not touch its buffers: it also proves that it is in the same operation.
-            if self.record(cx, peer)?.is_none() || !cx.connection(self.lane, peer)?.peer_left() {
+            if self.record(cx, peer)?.is_none() || !cx.connection(self.lane, peer)?.peer_left()? {
                 return Ok(self.stuck(peer, "it to leave"));
             }
             self.left[peer.index()] = true;
@@ -387,7 +387,7 @@ impl Task {
                 Place::Direct { rank, buffer, .. } if rank != self.rank => {
                     let record = self.records[rank.index()].ok_or(Error::new(Kind::Bug))?;
                     let view = self.view(cx, rank, buffer, &record);
-                    let view = view.ok_or(Error::new(Kind::Unsupported).with_rank(rank))?;
+                    let view = view.ok_or(Error::new(Kind::Corrupt).with_rank(rank))?;
                     self.within(view, place, piece).ok_or(Error::new(Kind::Corrupt).with_rank(rank))?
                 }
                 _ => {

@@ -179,11 +179,12 @@ impl Task {
         let (region, base) = record.of(buffer);
         let offset = base.checked_add((start + self.cursor) as u64).ok_or(Error::new(Kind::Corrupt).with_rank(rank))?;
         let links = cx.links()?;
+        let part = |index| links.registration(index).and_then(|known| known.parts[rank.index()]);
         let remote = match region {
-            FOREIGN => links.foreign(rank),
-            index => links.registration(index).and_then(|known| known.parts[rank.index()]).map(|part| part.remote),
+            FOREIGN => links.foreign(rank).ok_or(Kind::Unsupported),
+            index => part(index).map(|part| part.remote).ok_or(Kind::Corrupt),
         };
-        let remote = remote.ok_or(Error::new(Kind::Unsupported).with_rank(rank))?;
+        let remote = remote.map_err(|kind| Error::new(kind).with_rank(rank))?;
         Ok(Some((rank, Target { remote, offset })))
     }
 
