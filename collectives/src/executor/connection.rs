@@ -409,7 +409,8 @@ impl Connection {
     pub fn flush(&mut self, fabric: &mut dyn Fabric) -> Result<bool> {
         let Some(posted) = &mut self.posted else { return Ok(true) };
         while !posted.backlog.is_empty() {
-            let accepted = fabric.post(posted.link, posted.backlog.make_contiguous())?;
+            let accepted = fabric.post(posted.link, posted.backlog.make_contiguous());
+            let accepted = accepted.map_err(|error| error.with_rank(self.peer))?;
             if accepted == 0 {
                 return Ok(false);
             }

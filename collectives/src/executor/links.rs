@@ -221,7 +221,7 @@ impl Links {
         let region = self.fabric.allocate(inbox_bytes(!self.active))?;
         let inbox = buffer::of_region(&*self.fabric, region)?;
         prepare_inbox(inbox, !self.active, self.start);
-        let key = self.fabric.advertise(link, region, Access::ReadWrite)?;
+        let key = self.fabric.advertise(link, region, Access::ReadWrite).map_err(of(peer))?;
         let entry = &mut self.peers[peer.index()];
         entry.inboxes[lane] = Some(inbox);
         entry.letters.push_back(Letter::Inbox { lane: lane as u32, key });
@@ -230,7 +230,7 @@ impl Links {
     }
 
     fn complete(&mut self, peer: Rank, link: LinkId, inbox: Memory, key: &Key) -> Result<Connection> {
-        let remote = self.fabric.import(link, key)?;
+        let remote = self.fabric.import(link, key).map_err(of(peer))?;
         let doorbell = self.peers[peer.index()].doorbell.clone();
         if let Some(outbox) = buffer::of_view(&*self.fabric, remote) {
             if outbox.bytes() < inbox_bytes(true) {
@@ -256,7 +256,7 @@ impl Links {
         self.boards = Some(Boards::new(self.rank, self.ranks(), own, self.start));
         for peer in self.others() {
             let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
-            let key = self.fabric.advertise(link, region, Access::ReadWrite)?;
+            let key = self.fabric.advertise(link, region, Access::ReadWrite).map_err(of(peer))?;
             self.peers[peer.index()].letters.push_back(Letter::Board { key });
             self.send_letters(peer)?;
             if let Some(key) = self.early_boards[peer.index()].take() {
@@ -278,7 +278,7 @@ impl Links {
     }
 
     fn add_board(&mut self, link: LinkId, peer: Rank, key: &Key) -> Result<()> {
-        let remote = self.fabric.import(link, key)?;
+        let remote = self.fabric.import(link, key).map_err(of(peer))?;
         let board = buffer::of_view(&*self.fabric, remote).ok_or(Error::new(Kind::Corrupt).with_rank(peer))?;
         self.boards()?.add(peer, board)
     }
@@ -316,7 +316,8 @@ impl Links {
         target: vervain_transport::fabric::Target,
     ) -> Result<bool> {
         let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
-        let accepted = self.fabric.post(link, &[Op::Read { token: READ | lane as u64, local, target }])?;
+        let read = Op::Read { token: READ | lane as u64, local, target };
+        let accepted = self.fabric.post(link, &[read]).map_err(of(peer))?;
         self.reads[lane] += accepted as u32;
         Ok(accepted == 1)
     }
@@ -500,7 +501,7 @@ impl Links {
 
     fn import_part(&mut self, link: LinkId, peer: Rank, index: u32, key: &Key, bytes: u64) -> Result<()> {
         let corrupt = Error::new(Kind::Corrupt).with_rank(peer);
-        let remote = self.fabric.import(link, key)?;
+        let remote = self.fabric.import(link, key).map_err(of(peer))?;
         let view = buffer::of_view(&*self.fabric, remote);
         let registration = &mut self.registrations[index as usize];
         let known = registration.parts[peer.index()].replace(PeerPart { view, remote }).is_some();
@@ -573,4 +574,9 @@ impl Links {
     pub fn keep(&self, region: RegionId) -> Option<Arc<dyn core::any::Any + Send + Sync>> {
         self.fabric.keep(region)
     }
+}
+
+/// Errors of a link do not always say whose it is.
+fn of(peer: Rank) -> impl Fn(Error) -> Error {
+    move |error| error.with_rank(peer)
 }

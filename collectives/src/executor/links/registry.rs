@@ -23,7 +23,7 @@ impl Links {
         self.registrations.push(fresh);
         for peer in self.others() {
             let Some(link) = self.link(peer)? else { return Err(Kind::Bug.into()) };
-            let key = self.fabric.advertise(link, region, Access::ReadWrite)?;
+            let key = self.fabric.advertise(link, region, Access::ReadWrite).map_err(super::of(peer))?;
             self.peers[peer.index()].letters.push_back(Letter::Registration { index, bytes, key });
             self.send_letters(peer)?;
             if let Some((key, bytes)) = self.early.remove(&(index, peer.get())) {
