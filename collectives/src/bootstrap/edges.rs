@@ -27,15 +27,22 @@ struct Wanted {
 }
 
 impl Edges {
-    /// Start to connect to our neighbours among `members`; lower ones are dialled, higher ones come to `doorman`.
-    pub(crate) fn start(identity: &Identity, members: &[Member], doorman: Option<Doorman>) -> Self {
+    /// Start to connect to our neighbours among `members`; lower ones are dialled, higher ones come to `doorman`, or have come `early`.
+    pub(crate) fn start(
+        identity: &Identity,
+        members: &[Member],
+        doorman: Option<Doorman>,
+        early: Vec<(Peer, Channel)>,
+    ) -> Self {
         let ours = identity.rank;
         let wanted = neighbours(ours, members.len() as u32).into_iter().map(|rank| {
             let member = &members[rank.index()];
             let dial = (rank < ours).then(|| Dial::new(identity, Purpose::Control, rank, member.control, FRAME));
             Wanted { rank, incarnation: member.incarnation, dial, channel: None }
         });
-        Self { wanted: wanted.collect(), doorman }
+        let mut edges = Self { wanted: wanted.collect(), doorman };
+        early.into_iter().for_each(|(peer, channel)| edges.on_arrival(peer, channel));
+        edges
     }
 
     /// Whether all edges are connected.

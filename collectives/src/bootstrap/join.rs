@@ -3,11 +3,12 @@
 use core::task::Poll;
 use std::net::{SocketAddr, TcpListener};
 
-use vervain_transport::auth::{Purpose, Secret, random};
+use vervain_transport::auth::{Peer, Purpose, Secret, random};
 use vervain_transport::fabric::Identity;
 use vervain_transport::{Error, Kind, Rank, Result, Time};
 
 use super::InitError;
+use super::channel::Channel;
 use super::doorman::Doorman;
 use super::edges::Edges;
 use super::guest::{Guest, Rivalry};
@@ -17,6 +18,9 @@ use super::message::{Member, OFFER, STATEMENT, Statement, Verdict};
 use super::root::Root;
 use crate::control::poll::{self, Watch};
 use crate::control::{FRAME, Mesh};
+
+/// Neighbours that may come before our table: many more than anybody has.
+const EARLY: usize = 256;
 
 /// A rank on its way into the job.
 ///
@@ -30,6 +34,8 @@ pub struct Join {
     coordinator: Coordinator,
     /// Where we accept edges of the control mesh, from the offer to the table.
     doorman: Option<Doorman>,
+    /// Who came before our table.
+    early: Vec<(Peer, Channel)>,
     /// Until it is made.
     offer: Option<Result<Vec<u8>>>,
     members: Option<Vec<Member>>,
@@ -98,6 +104,7 @@ impl Join {
                 deadline,
                 coordinator,
                 doorman: None,
+                early: Vec::new(),
                 offer: Some(offer),
                 members: None,
                 edges: None,
@@ -139,6 +146,7 @@ impl Join {
         self.again = false;
         self.claim_vacancy(now);
         self.make_offer(now);
+        self.welcome(now);
         match self.coordinator.step(now) {
             Some(Verdict::Table(members)) => self.begin_edges(members),
             Some(Verdict::Go) => return Poll::Ready(self.finish()),
@@ -172,6 +180,9 @@ impl Join {
         }
         if let Some(edges) = &self.edges {
             edges.watch(&mut watches);
+        }
+        if let Some(doorman) = &self.doorman {
+            doorman.watch(&mut watches);
         }
         watches
     }
@@ -233,8 +244,16 @@ impl Join {
         Ok(address)
     }
 
+    /// Neighbours may have their table before us; and strangers must not fill the queue of the listener meanwhile.
+    fn welcome(&mut self, now: Time) {
+        let arrivals = self.doorman.as_mut().map(|doorman| doorman.step(now)).unwrap_or_default();
+        let room = EARLY.saturating_sub(self.early.len());
+        self.early.extend(arrivals.into_iter().take(room));
+    }
+
     fn begin_edges(&mut self, members: Vec<Member>) {
-        self.edges = Some(Edges::start(&self.identity, &members, self.doorman.take()));
+        let early = core::mem::take(&mut self.early);
+        self.edges = Some(Edges::start(&self.identity, &members, self.doorman.take(), early));
         self.members = Some(members);
     }
 

@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use vervain_collectives::launch::Exit;
@@ -11,21 +10,9 @@ use vervain_transport::fabric::Backend;
 use vervain_transport::sync::{AtomicU64, Ordering, thread as pause};
 
 use crate::support::{
-    Directory, FABRIC, FABRICS, PATIENCE, await_file, cluster, finish, job, kind, member, on, open_files, segments,
-    signal, text, threads,
+    Directory, FABRIC, FABRICS, PATIENCE, PLACE, await_file, cluster, finish, job, kind, member, on, open_files, place,
+    reach, segments, signal, text, threads,
 };
-
-/// Where ranks say how far they are.
-const PLACE: &str = "VERVAIN_TEST_PLACE";
-
-fn place() -> PathBuf {
-    PathBuf::from(std::env::var(PLACE).expect("the test gives a place"))
-}
-
-/// Say that this rank has come to `point`.
-fn reach(c: &Communicator, point: &str) {
-    fs::write(place().join(format!("{point}.{}", c.rank())), "").unwrap();
-}
 
 fn descriptors_before() -> usize {
     // what the first communicator of a process opens and keeps is counted before
@@ -86,7 +73,7 @@ fn body_that_loses_its_last_rank_in_a_call() {
     let Some(c) = member(PATIENCE) else { return };
     let mut data = vec![1f32; 4 << 20];
     c.all_reduce_in_place(&mut data, ReduceOp::Max).unwrap();
-    reach(&c, "busy");
+    reach(c.rank(), "busy");
     let result = loop {
         let result = c.all_reduce_in_place(&mut data, ReduceOp::Max);
         if result.is_err() {
@@ -121,7 +108,7 @@ fn body_that_loses_its_last_rank_while_idle() {
     let before = descriptors_before();
     let Some(c) = member(PATIENCE) else { return };
     c.all_reduce_in_place(&mut [1f32; 100], ReduceOp::Max).unwrap();
-    reach(&c, "idle");
+    reach(c.rank(), "idle");
     await_file(&place().join("go"));
     let result = c.all_reduce_in_place(&mut [1f32; 100], ReduceOp::Max);
     // small messages of the dead may have come; the next ones did not
@@ -156,7 +143,7 @@ fn body_that_goes_on_after_a_stop() {
     let Some(c) = member(PATIENCE) else { return };
     let mut data = vec![1f32; 10_000];
     c.all_reduce_in_place(&mut data, ReduceOp::Max).unwrap();
-    reach(&c, "busy");
+    reach(c.rank(), "busy");
     let (rounds, slow) = (AtomicU64::new(0), place().join(format!("slow.{}", c.rank())));
     std::thread::scope(|scope| {
         // longer than it takes until a call asks its peers what they are doing
@@ -210,7 +197,7 @@ fn rank_stopped_beyond_the_deadline_is_named() {
 fn body_that_waits_for_a_stopped_rank() {
     let Some(c) = member(Duration::from_secs(1)) else { return };
     c.barrier().unwrap();
-    reach(&c, "ready");
+    reach(c.rank(), "ready");
     let error = loop {
         if let Err(error) = c.barrier() {
             break error;
@@ -219,7 +206,7 @@ fn body_that_waits_for_a_stopped_rank() {
     assert_eq!(error.kind(), Kind::TimedOut, "{:?}", c.report());
     // two that both wait for the stopped one may also wait for each other by a message: the report tells whom it is about
     assert_eq!(error.rank(), Some(Rank::new(1)), "{:?}", c.report());
-    reach(&c, "late");
+    reach(c.rank(), "late");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -120,11 +121,30 @@ impl Drop for Directory {
     }
 }
 
+/// Where ranks say how far they are.
+pub const PLACE: &str = "VERVAIN_TEST_PLACE";
+
+pub fn place() -> PathBuf {
+    PathBuf::from(std::env::var(PLACE).expect("the test gives a place"))
+}
+
+/// Say that this rank has come to `point`.
+pub fn reach(rank: Rank, point: &str) {
+    fs::write(place().join(format!("{point}.{rank}")), "").unwrap();
+}
+
 /// Wait until there is such a file.
+#[track_caller]
 pub fn await_file(path: &Path) {
+    wait_until(|| path.exists());
+}
+
+/// Wait for something that another process does.
+#[track_caller]
+pub fn wait_until(happened: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
-    while !path.exists() {
-        assert!(begin.elapsed() < PATIENCE, "{} did not come", path.display());
+    while !happened() {
+        assert!(begin.elapsed() < PATIENCE, "it did not happen");
         pause::yield_now();
     }
 }
@@ -160,4 +180,28 @@ pub fn finish(mut running: Running) -> Vec<Exit> {
 
 pub fn kind<T>(result: &Result<T>) -> Option<Kind> {
     result.as_ref().err().map(|error| error.kind())
+}
+
+/// Where a process listens on TCP over IPv4, oldest socket first.
+pub fn listening(pid: u32) -> Vec<SocketAddr> {
+    let number = |entry: fs::DirEntry| {
+        let name = fs::read_link(entry.path()).ok()?;
+        name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    let ours: Vec<u64> =
+        fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().filter_map(number).collect();
+    let sockets = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+    let mut found: Vec<_> = sockets.lines().filter_map(listener).filter(|(number, _)| ours.contains(number)).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, address)| address).collect()
+}
+
+/// Number and address in a line of `/proc/net/tcp`, if that is a listener.
+fn listener(line: &str) -> Option<(u64, SocketAddr)> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let (address, port) = fields.get(1)?.split_once(':')?;
+    let address = u32::from_str_radix(address, 16).ok()?.to_ne_bytes();
+    let address = SocketAddr::from((address, u16::from_str_radix(port, 16).ok()?));
+    (*fields.get(3)? == LISTEN).then_some((fields.get(9)?.parse().ok()?, address))
 }
