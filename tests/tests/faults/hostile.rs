@@ -130,7 +130,8 @@ fn write_anywhere(seed: u64, enough: &AtomicU64) {
     while enough.load(Ordering::Relaxed) == 0 {
         let (start, length) = mappings[random() as usize % mappings.len()];
         // counters and what is used most lie in front
-        let at = random() % (1 + (length - 1 >> (random() % 18))) & !7;
+        let most = (length - 1) >> (random() % 18);
+        let at = random() % (1 + most) / 8 * 8;
         let value = match random() % 4 {
             0 => random() % 300,
             1 => 0,
