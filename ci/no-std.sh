@@ -67,7 +67,20 @@ make_probe ''
 if build cargo build; then pass "without std and alloc"; else fail "without std and alloc"; fi
 
 make_probe '"alloc"'
-if build cargo build; then pass "without std, with alloc"; else fail "without std, with alloc"; fi
+cat >>"$probe/src/lib.rs" <<'EOF'
+
+extern crate alloc;
+
+/// An endpoint over a fabric that is not ours.
+pub fn endpoint(fabric: alloc::boxed::Box<dyn vervain_transport::fabric::Fabric>) -> vervain_transport::Result<usize> {
+    use vervain_transport::{Time, endpoint::{Endpoint, Limits}, wire::advert::Who};
+    let who = Who { endpoint: 1, incarnation: 2 };
+    let mut endpoint = Endpoint::over(who, alloc::vec![fabric], Limits::default())?;
+    endpoint.poll(Time::from_nanos(1));
+    endpoint.address().map(|bytes| bytes.len())
+}
+EOF
+if build cargo build; then pass "without std, with alloc: the endpoint too"; else fail "without std, with alloc: the endpoint too"; fi
 
 make_probe ''
 for triple in x86_64-unknown-none i686-unknown-linux-gnu; do

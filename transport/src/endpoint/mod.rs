@@ -14,6 +14,37 @@
 //! notification, a message or a word written later sees everything written earlier by that peer. There is no order among
 //! peers, and a read is not ordered after earlier writes unless these have ended.
 //!
+//! # What the compiler refuses
+//! An endpoint is not used by two threads at once:
+//! ```compile_fail,E0277
+//! # use vervain_transport::endpoint::Endpoint;
+//! fn shared<T: Sync>() {}
+//! shared::<Endpoint>();
+//! ```
+//! Memory that a peer may touch is not borrowed, and is ours again only by `revoke`:
+//! ```compile_fail,E0308
+//! # use vervain_transport::{Result, endpoint::{Endpoint, Exposed}};
+//! fn peek<'a>(endpoint: &'a Endpoint, exposed: &'a Exposed) -> Result<&'a [u8]> {
+//!     endpoint.bytes(exposed)
+//! }
+//! ```
+//! ```compile_fail,E0382
+//! # use vervain_transport::endpoint::{Access, Endpoint, PeerId, Region};
+//! fn keep(endpoint: &mut Endpoint, region: Region, peer: PeerId) -> usize {
+//!     let _exposed = endpoint.advertise(region, peer, Access::Write);
+//!     region.bytes()
+//! }
+//! ```
+//! Borrowed bytes keep the endpoint from starting a transfer:
+//! ```compile_fail,E0502
+//! # use vervain_transport::{Time, endpoint::{Endpoint, Region}};
+//! fn poll_meanwhile(endpoint: &mut Endpoint, region: &Region) {
+//!     let bytes = endpoint.bytes(region).unwrap();
+//!     endpoint.poll(Time::now());
+//!     assert!(bytes.is_empty());
+//! }
+//! ```
+//!
 //! # Cost
 //! After the first transfers to a peer nothing on the data path allocates or locks. A poll looks at peers that have news, not at
 //! all of them.
@@ -227,3 +258,14 @@ impl Endpoint {
         Ok(self.transfers.take(transfer))
     }
 }
+
+const fn is_send<T: Send>() {}
+
+/// What may move between threads. An [`Endpoint`] is not `Sync`: its fabrics are not.
+const _: () = {
+    is_send::<Endpoint>();
+    is_send::<Region>();
+    is_send::<Exposed>();
+    is_send::<Quarantined>();
+    is_send::<Arrivals>();
+};
