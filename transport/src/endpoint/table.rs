@@ -139,6 +139,7 @@ impl Transfers {
     }
 
     /// Whose completion this will be.
+    #[cfg(feature = "std")]
     pub fn set_owner(&mut self, transfer: Transfer, owner: u32) {
         if let Some(entry) =
             self.entries.get_mut(transfer.index as usize).filter(|entry| entry.generation == transfer.generation)

@@ -103,7 +103,7 @@ fn polled<T>(there: &mut Endpoint, mut ready: impl FnMut() -> Option<T>) -> T {
             return value;
         }
         assert!(Time::now() < limit, "nothing comes");
-        std::thread::yield_now();
+        vervain_transport::sync::thread::yield_now();
     }
 }
 
@@ -144,7 +144,7 @@ fn clients_on_several_threads_get_their_own_answers() {
                                 assert_eq!(answer.verdict, Verdict::Ended(End::Done));
                                 answered += 1;
                             }
-                            std::thread::yield_now();
+                            vervain_transport::sync::thread::yield_now();
                         }
                         assert_eq!(client.open(), 0);
                     })
