@@ -1,5 +1,5 @@
 //! A writer that is stopped in the middle of a write, while its target revokes the memory and uses it for something else: what it
-//! does when it goes on harms nobody. With the fence taken out it would: each test shows that as well.
+//! does when it goes on harms nobody (FE-2, FE-3, FE-4). With the fence taken out it would: each test shows that as well.
 #![cfg(all(feature = "std", target_os = "linux"))]
 
 use std::{

@@ -37,7 +37,7 @@ fn rules(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let is_rule = |word: &&str| {
         word.split_once('-').is_some_and(|(family, number)| {
-            ["CR", "LL", "L8", "SI", "AB", "SP", "MP", "FF", "CQ", "CN"].contains(&family)
+            ["CR", "LL", "L8", "SI", "AB", "SP", "MP", "FF", "CQ", "CN", "FE", "CA"].contains(&family)
                 && !number.is_empty()
                 && number.bytes().all(|digit| digit.is_ascii_digit())
         })
@@ -58,8 +58,9 @@ fn every_rule_is_cited_by_code_and_by_a_test_and_every_cited_rule_exists() {
         .collect();
     let (mut code, mut tests) = (BTreeSet::new(), BTreeSet::new());
     for (path, text) in sources("transport/src") {
-        // the bodies of fuzz targets and property tests are tests
-        let (before, after) = if path.ends_with("fuzzing.rs") { ("", &text[..]) } else { split_tests(&text) };
+        // the bodies of fuzz targets and property tests, and the suite of all fabrics, are tests
+        let is_test = path.ends_with("fuzzing.rs") || path.contains("/tests") || path.contains("/conformance");
+        let (before, after) = if is_test { ("", &text[..]) } else { split_tests(&text) };
         code.append(&mut rules(before));
         tests.append(&mut rules(after));
     }

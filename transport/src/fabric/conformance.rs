@@ -91,6 +91,7 @@ cases! {
         revoked_region_can_be_advertised_again
         revoke_is_reported_once_and_one_at_a_time
         silent_peer_is_fenced
+        views_end_with_their_key
         many_regions_are_revoked_at_once
         end_of_a_link_ends_its_keys
         registered_memory_is_revoked_or_the_deadline_passes

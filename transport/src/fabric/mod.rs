@@ -326,7 +326,9 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// a reference to it that conflicts with the accesses that are posted or advertised.
     unsafe fn register(&mut self, start: NonNull<u8>, bytes: usize) -> Result<RegionId>;
 
-    /// Forget a region. Refused with `InvalidUsage` while an operation of ours uses it. Mapped views of peers stay valid memory.
+    /// Forget a region, with its keys. Refused with `InvalidUsage` while an operation of ours uses it, or a revocation has not
+    /// been reported. Mapped views of peers stay valid memory. Whether peers still use it is not waited for: see
+    /// [`Fabric::revoke`].
     fn release(&mut self, region: RegionId) -> Result<()>;
 
     /// Where a region lies.
@@ -335,15 +337,25 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// Keeps an allocated region's memory valid after its release and after the fabric is gone. `None` for registered memory.
     fn keep(&self, region: RegionId) -> Option<Arc<dyn core::any::Any + Send + Sync>>;
 
-    /// Let the peer of `link` use `region` as `access` says. The key is for that link alone.
+    /// Let the peer of `link` use `region` as `access` says. The key is for that link alone, and the same as before if the
+    /// peer has one for these rights.
+    ///
+    /// # Errors
+    /// `InvalidUsage` while a revocation of the region has not been reported, `Unsupported` if the backend cannot grant this
+    /// (shared memory: writing what was only registered).
     fn advertise(&mut self, link: LinkId, region: RegionId, access: Access) -> Result<Key>;
 
-    /// Void all keys of a region, for all links. [`Event::Revoked`] follows exactly once, by `deadline`. The region stays;
-    /// it can be advertised again at once, under new keys.
+    /// Void all keys of a region, for all links. [`Event::Revoked`] follows exactly once, by `deadline`, or at the next poll if
+    /// that has passed. Then the region can be advertised again, under new keys, or released.
     ///
-    /// Operations of peers that come later end with `AccessDenied` there, like those that were under way and did not end
-    /// before; of these, a part may have landed. Views of the region that peers hold go on to be valid memory, though not
-    /// ours.
+    /// Operations of peers that come later end with `AccessDenied` there. Those that are under way end with `Ok`,
+    /// `AccessDenied` or `OutcomeUnknown`, and of the latter two a part may have landed before the report. Views of the region
+    /// that peers hold go on to be valid memory, and are not the region any more once the report is `Ok`. A link on which
+    /// nobody answers may go down.
+    ///
+    /// Until the report nobody but the fabric may store into the region: a backend may have to copy it. The report is
+    /// `TimedOut` if a peer may still use the memory at the deadline, and `NoSpace` if only a lack of memory keeps it from being
+    /// fenced. The keys are void all the same, and the call may be repeated.
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown region, `InvalidUsage` while an earlier call for it has not been reported.
@@ -359,7 +371,8 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// imported when the fabric is dropped, and views stay valid until then.
     fn forget(&mut self, remote: RemoteId) -> Result<()>;
 
-    /// The mapping of an imported region, where the backend maps.
+    /// The mapping of an imported region, where the backend maps. One that was advertised for reading only cannot be written.
+    /// `None` if its key is known to be void.
     fn view(&self, remote: RemoteId) -> Option<View>;
 
     /// The peer's whole address space as a remote that can only be read, where the backend can pull. Offsets are the
@@ -384,7 +397,10 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// End an accepted operation early. Its [`Event::Done`] follows in the next poll, with the kind `Cancelled` if nothing of
     /// it has left or will leave, with `OutcomeUnknown` if it may have landed, in part or whole. If it had ended already,
     /// its report stays as it is. After this call its local memory is not touched any more. Of several operations with
-    /// this token the oldest is meant.
+    /// this token one is meant.
+    ///
+    /// The credit of a receive cannot be taken back from the peer: the next receive that is posted takes its place, and what
+    /// comes before waits for that.
     ///
     /// What cannot be stopped otherwise takes its link down. A token that the link does not know is no error: its operation
     /// ended already.

@@ -1,4 +1,4 @@
-//! A cancelled operation ends once, its memory is left alone from then on, and its link goes on.
+//! A cancelled operation ends once, its memory is left alone from then on, and its link goes on (CA-1).
 
 use super::{
     Make,
@@ -50,7 +50,7 @@ pub(super) fn cancel_after_the_end_changes_nothing(make: &mut Make<'_>) {
     assert_quiet(&mut world);
 }
 
-/// Its credit stays with the peer: what comes is for the receives that are left, then for those that follow.
+/// CA-4: its credit stays with the peer: what comes is for the receives that are left, then for those that follow.
 pub(super) fn cancelled_receive_gives_its_turn_to_the_next(make: &mut Make<'_>) {
     let (mut world, (near, far)) = World::pair(make);
     let to = world.nodes[1].region(4096, 0);

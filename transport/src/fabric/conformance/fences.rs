@@ -1,4 +1,4 @@
-//! Rights are kept, and a region whose revocation was reported is touched by no peer, whatever that peer does.
+//! Rights are kept (FE-7), and a region whose revocation was reported is touched by no peer, whatever that peer does (FE-1, FE-2).
 
 use core::{ptr::NonNull, time::Duration};
 
@@ -166,6 +166,7 @@ pub(super) fn revoke_is_for_all_links_and_all_rights(make: &mut Make<'_>) {
     assert_eq!(world.nodes[0].bytes(region, 0, BYTES), expected);
 }
 
+/// FE-6: no older key comes back.
 pub(super) fn revoked_region_can_be_advertised_again(make: &mut Make<'_>) {
     let Stage { mut world, near, far, local, region, remote } = stage(make);
     let mut old = vec![remote];
@@ -209,7 +210,7 @@ pub(super) fn revoke_is_reported_once_and_one_at_a_time(make: &mut Make<'_>) {
     assert_eq!(gone.unwrap_err().kind(), Kind::InvalidArgument);
 }
 
-/// The peer posts and never polls. What it does after the report, in the belief that it may, harms nobody; and it is not told
+/// The peer posts and never polls (FE-3). What it does after the report, in the belief that it may, harms nobody; and it is not told
 /// that its writes have landed.
 pub(super) fn silent_peer_is_fenced(make: &mut Make<'_>) {
     for deadline in [Time::default(), Time::now().after(Duration::from_millis(5)), soon()] {
@@ -230,6 +231,26 @@ pub(super) fn silent_peer_is_fenced(make: &mut Make<'_>) {
         assert_eq!(world.nodes[1].bytes(region, 0, BYTES), expected);
         // once it polls, everything is as after any revocation
         assert_out_of_reach(&mut world, near, local, remote);
+    }
+}
+
+/// Whoever holds a view goes on to have valid memory, which is not the region.
+pub(super) fn views_end_with_their_key(make: &mut Make<'_>) {
+    for polls in [true, false] {
+        let Stage { mut world, region, remote, .. } = stage(make);
+        let Some(view) = world.nodes[0].fabric.view(remote) else { return };
+        // SAFETY: a view is valid memory, and bytes of it are read and written by one thread here.
+        let store = |byte: u8| unsafe { view.start.as_ptr().write_volatile(byte) };
+        store(0xab);
+        assert_eq!(world.nodes[1].bytes(region, 0, 1), [0xab]);
+        world.nodes[1].fabric.revoke(region, soon()).unwrap();
+        let result = if polls { revoked(&mut world, 1, region) } else { revoked_alone(&mut world, 1, region) };
+        assert_eq!(result, Ok(()));
+        let expected = reuse(&world, 1, region);
+        store(0xcd);
+        // SAFETY: as above.
+        assert_eq!(unsafe { view.start.as_ptr().read_volatile() }, 0xcd);
+        assert_eq!(world.nodes[1].bytes(region, 0, BYTES), expected);
     }
 }
 

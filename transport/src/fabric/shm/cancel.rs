@@ -5,7 +5,7 @@
 //!
 //! A peer that was granted a receive may send at any time, so the receive's memory can be withdrawn, but not its credit. The
 //! next receive that is posted takes it over. Until then what comes stays in the inbox ([`Link::parked`](super::link::Link)),
-//! so that no message is lost.
+//! so that no message is lost (CA-4).
 
 use super::{
     completions::Class,
@@ -15,7 +15,7 @@ use super::{
 use crate::{Error, Kind};
 
 impl Work<'_> {
-    /// See [`Fabric::cancel`](crate::fabric::Fabric::cancel).
+    /// See [`Fabric::cancel`](crate::fabric::Fabric::cancel) (CA-1).
     pub(super) fn cancel(&mut self, token: u64) {
         if let Some(at) = self.link.receives.iter().position(|receive| receive.token == token) {
             let Some(receive) = self.link.receives.remove(at) else { return };

@@ -4,7 +4,7 @@
 //! byte 0: number u32 | 4: slot and rights u32 | 8: bytes u64 | 16: start u64 | 24: the first 8 bytes of an HMAC
 //! ```
 //! The second word holds the slot in its lower 24 bits, then [`Way`] and [`Access`] in four bits each. Numbers of one link
-//! count up and never come back; slots do, so that the peer's memory of void keys is bounded ([`Claim::slot`]).
+//! count up and never come back (FE-6); slots do, so that the peer's memory of void keys is bounded ([`Claim::slot`]).
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

@@ -244,7 +244,7 @@ pub(super) fn within(offset: u64, bytes: u64, limit: u64) -> Result<()> {
 /// What one peer may use: its advertisements on one link.
 ///
 /// A key names a slot and its nonce. A slot counts its nonces up from one that differs between links, so a void key is
-/// never valid again; a slot that has used up all of them is not used any more.
+/// never valid again (FE-6); a slot that has used up all of them is not used any more.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     slots: Vec<Slot>,

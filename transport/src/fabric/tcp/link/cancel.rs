@@ -7,8 +7,8 @@
 //! send                 removed, Cancelled             rest out of a copy, OutcomeUnknown
 //! receive              Cancelled; its credit goes to the next receive, with what comes meanwhile
 //! ```
-//! A write keeps its number and a request its place among the answers, so the stream stays as the peer expects it; see
-//! [`cutoff`](super::cutoff).
+//! A write keeps its number and a request its place among the answers, so the stream stays as the peer expects it (CA-2, CA-3);
+//! see [`cutoff`](super::cutoff).
 
 use super::{Context, Link, Wants, cutoff::Progress, inbound::Parked};
 use crate::{
@@ -82,6 +82,7 @@ impl<S: Stream> Link<S> {
         Ok(())
     }
 
+    /// CA-4
     fn cancel_receive(&mut self, at: usize, context: &mut Context<'_>) {
         let Some(receive) = self.inbound.receives.remove(at) else { return };
         self.inbound.debt += 1;

@@ -95,7 +95,7 @@ impl Outbound {
         Ok(Some((region, Progress::Something { had_immediate: false })))
     }
 
-    /// Answer no more out of `region`: the peers' reads of it are refused, in the middle if need be.
+    /// Answer no more out of `region`: the peers' reads of it are refused, in the middle if need be (FE-5).
     pub(super) fn cut_answers(&mut self, region: RegionId, regions: &mut Regions) -> Result<()> {
         let mut refused = None;
         let mut failure = Ok(());

@@ -66,7 +66,7 @@ impl<S: Stream> Link<S> {
         }
     }
 
-    /// The range of our memory that a frame names, if the peer may use it.
+    /// The range of our memory that a frame names, if the peer may use it so (FE-4, FE-7).
     fn target(&self, header: &Header, bytes: u64, access: Access, context: &Context<'_>) -> Result<Span> {
         let grant = self.grants.find(header.grant, header.nonce)?;
         if !grant.access.allows(access) {

@@ -1,4 +1,4 @@
-//! Operations that are cancelled, and regions that are revoked, at every step of the streams.
+//! Operations that are cancelled (CA-2, CA-3), and regions that are revoked (FE-4, FE-5), at every step of the streams.
 
 use super::*;
 
