@@ -132,7 +132,7 @@ fn write_to_memory(side: &mut Side, who: u64, round: u64) {
     let mut looks = 0u32;
     while side.mine.load(0).unwrap() != round + 1 {
         looks += 1;
-        if looks % 16 == 0 {
+        if looks.is_multiple_of(16) {
             side.end.poll(time(&mut looks));
         }
     }
