@@ -153,6 +153,21 @@ fn address_of_another_start_of_the_machine_is_refused_by_name() {
 /// Set for the process that plays rank 1.
 const CHILD: &str = "VERVAIN_TEST_SHM_CHILD";
 
+/// Set if that process leaves a child behind.
+const ORPHAN: &str = "VERVAIN_TEST_SHM_ORPHAN";
+
+/// A child that holds all our descriptors, until whoever started us closes our standard input.
+fn leave_a_child() {
+    // SAFETY: the child only reads into its own memory and exits, by system calls.
+    unsafe {
+        if libc::fork() == 0 {
+            let mut byte = 0u8;
+            while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}
+            libc::_exit(0);
+        }
+    }
+}
+
 /// Not a test of its own: what the second process does.
 #[test]
 fn second_process() {
@@ -166,23 +181,34 @@ fn second_process() {
     loop {
         events.clear();
         fabric.poll(Time::now(), &mut events);
+        if events.iter().any(|event| matches!(event, Event::Up { .. })) && std::env::var_os(ORPHAN).is_some() {
+            leave_a_child();
+            println!("forked");
+            std::io::stdout().flush().unwrap();
+        }
         fabric.arm();
         fabric.sleep(Time::now().after(Duration::from_millis(5)));
     }
 }
 
 fn start_child(directory: &Path) -> (Child, Vec<u8>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let (child, _, address) = start(Command::new(std::env::current_exe().unwrap()).env(CHILD, directory));
+    (child, address)
+}
+
+/// The second process, the rest of what it says, and its address.
+fn start(command: &mut Command) -> (Child, impl Iterator<Item = String>, Vec<u8>) {
+    let mut child = command
         .args(["--exact", "second_process", "--nocapture"])
-        .env(CHILD, directory)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines.map_while(Result::ok).find_map(|line| line.split_once("address ").map(|(_, hex)| hex.to_string()));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find_map(|line| line.split_once("address ").map(|(_, hex)| hex.to_string()));
     let hex = line.expect("the second process says its address");
     let address = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
-    (child, address)
+    (child, lines, address)
 }
 
 struct Directory(PathBuf);
@@ -222,6 +248,28 @@ fn killed_peer_is_reported_dead_and_leaves_nothing() {
     assert_eq!((error.kind(), error.rank()), (Kind::PeerDied, Some(Rank::new(1))));
     assert_eq!(directory.files(), 0);
     assert!(std::fs::read_dir("/dev/shm").map_or(0, Iterator::count) <= before);
+}
+
+/// A forked child has all descriptors of its parent; while it lives, the socket of the link stays open.
+#[test]
+fn killed_peer_whose_child_holds_its_socket_is_reported_dead() {
+    let directory = Directory::new("orphan");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let (mut child, mut lines, address) = start(command.env(CHILD, &directory.0).env(ORPHAN, "1"));
+    let mut one = fabric(0, Options { directory: Some(directory.0.clone()), ..Options::default() });
+    let link = one.dial(Rank::new(1), &address, Time::now().after(PATIENCE)).unwrap();
+    wait(&mut [&mut one], |_, event| matches!(event, Event::Up { .. }).then_some(()));
+    assert!(lines.any(|line| line.ends_with("forked")));
+    // ends the child's child, when this test ends
+    let input = child.stdin.take();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let error = wait(&mut [&mut one], |_, event| match *event {
+        Event::Down { link: down, error } if down == link => Some(error),
+        _ => None,
+    });
+    assert_eq!((error.kind(), error.rank()), (Kind::PeerDied, Some(Rank::new(1))));
+    drop(input);
 }
 
 /// Case B70: a tiny file system is an error with numbers, not SIGBUS.

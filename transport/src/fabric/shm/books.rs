@@ -107,11 +107,15 @@ impl Books {
         loop {
             match socket::receive(socket.as_fd()) {
                 Incoming::Nothing => return Ok(()),
-                Incoming::End if self.said_goodbye => return Err(Kind::PeerLeft.into()),
-                Incoming::End => return Err(Kind::PeerDied.into()),
+                Incoming::End => return Err(self.end()),
                 Incoming::Packet(packet) => self.on_packet(packet)?,
             }
         }
+    }
+
+    /// What the end of the peer means.
+    pub fn end(&self) -> Error {
+        Error::new(if self.said_goodbye { Kind::PeerLeft } else { Kind::PeerDied })
     }
 
     fn on_packet(&mut self, mut packet: Packet) -> Result<()> {

@@ -46,6 +46,8 @@ enum Origin {
     Listener,
     Link(u32),
     Guest(u32),
+    /// The process at the other end of this link.
+    Process(u32),
 }
 
 impl Door {
@@ -119,6 +121,7 @@ impl Origin {
             Origin::Listener => 0,
             Origin::Link(number) => 1 << 32 | u64::from(number),
             Origin::Guest(number) => 2 << 32 | u64::from(number),
+            Origin::Process(number) => 3 << 32 | u64::from(number),
         }
     }
 
@@ -126,7 +129,8 @@ impl Origin {
         match number >> 32 {
             0 => Origin::Listener,
             1 => Origin::Link(number as u32),
-            _ => Origin::Guest(number as u32),
+            2 => Origin::Guest(number as u32),
+            _ => Origin::Process(number as u32),
         }
     }
 }
@@ -143,6 +147,7 @@ impl Shm {
                 Origin::Link(number) if self.door.is_calling(number) => self.on_call(number),
                 Origin::Link(number) => self.on_link(number),
                 Origin::Guest(number) => self.on_guest(number),
+                Origin::Process(number) => self.on_process(number),
             }
         }
         self.expire(now);
@@ -198,8 +203,20 @@ impl Shm {
     /// What the socket of a link has: files of regions, or its end.
     fn on_link(&mut self, number: u32) {
         let Some(link) = self.links.find_mut(number) else { return self.on_departed(number) };
-        let Err(error) = link.books.read(&link.socket) else { return };
-        // what the peer wrote before its end still counts
+        if let Err(error) = link.books.read(&link.socket) {
+            self.end(number, error);
+        }
+    }
+
+    /// The peer's process has ended. What it said and wrote before comes first.
+    fn on_process(&mut self, number: u32) {
+        let Some(link) = self.links.find_mut(number) else { return };
+        let error = link.books.read(&link.socket).err().unwrap_or_else(|| link.books.end());
+        self.end(number, error);
+    }
+
+    /// The peer is gone; what it wrote before its end still counts.
+    fn end(&mut self, number: u32, error: Error) {
         let Self { links, regions, remotes, done, .. } = self;
         let Some(link) = links.find_mut(number) else { return };
         let last = Work { link, regions, remotes, done }.progress();
@@ -228,6 +245,9 @@ impl Shm {
         if source.is_some() {
             let whole = Remote { link: id, access: Access::Read, reach: Reach::Foreign, number: None };
             link.foreign = Some(self.remotes.add(whole)?);
+        }
+        if let Some(process) = &link.process {
+            self.door.watch.add(process.as_fd(), Origin::Process(id.0).number())?;
         }
         self.links.put(id.0, link);
         // records may have come before

@@ -1,6 +1,9 @@
 //! One link: its two directions, what is outstanding on it, and what its ends have shown each other.
 
-use std::{collections::VecDeque, os::fd::OwnedFd};
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use super::{
     books::Books,
@@ -9,6 +12,7 @@ use super::{
     lanes::{Inbox, Outbox, RECEIVES},
     notice::Notice,
     pull::Source,
+    socket,
     staged::Staged,
 };
 use crate::{
@@ -38,6 +42,8 @@ pub(super) struct Link {
     pub id: LinkId,
     pub peer: Rank,
     pub socket: OwnedFd,
+    /// Watched for the end of the peer's process: a child that it forked may hold its end of the socket open.
+    pub process: Option<OwnedFd>,
     pub inbox: Inbox,
     pub outbox: Outbox,
     pub books: Books,
@@ -68,6 +74,7 @@ impl Link {
         Ok(Self {
             id,
             peer: peer.rank,
+            process: socket::peer_watch(socket.as_fd()),
             socket,
             inbox: Inbox::new(inbox)?,
             outbox: Outbox::new(outbox, bell)?,

@@ -81,6 +81,20 @@ pub(super) fn peer_process(socket: BorrowedFd<'_>) -> libc::pid_t {
     credentials.pid
 }
 
+/// Readable when the process at the other end of a socket has ended, whoever holds its end open. `None` if it is ours, or if
+/// the kernel has no such thing or does not show us that process.
+pub(super) fn peer_watch(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let process = peer_process(socket);
+    if process <= 0 || process.unsigned_abs() == std::process::id() {
+        return None;
+    }
+    // SAFETY: no pointers are passed.
+    let file = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
+    let file = RawFd::try_from(file).ok().filter(|&file| file >= 0)?;
+    // SAFETY: the descriptor is new and ours alone.
+    Some(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
 /// Send one packet with copies of `files`; it goes whole or not at all.
 pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     debug_assert!(bytes.len() <= PACKET && files.len() <= DESCRIPTORS);
