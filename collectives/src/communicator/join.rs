@@ -2,7 +2,7 @@
 
 use core::cell::RefCell;
 use core::task::Poll;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use vervain_transport::auth::random;
 use vervain_transport::fabric::{Backend, Fabric, Identity, shm, tcp};
@@ -221,7 +221,7 @@ impl Fabrics {
             }
         }
         if config.fabric != Some(Backend::Shm) {
-            let tcp = tcp::Tcp::new(identity, tcp_options(id.address().ip()));
+            let tcp = tcp::Tcp::new(identity, tcp_options(id.address()));
             fabrics.tcp = Some(Box::new(tcp.map_err(|error| Unusable::new("tcp", error))?));
         }
         Ok(fabrics)
@@ -260,13 +260,23 @@ fn shared_memory(identity: Identity, ranks: u32) -> Result<shm::Shm, Unusable> {
     }
 }
 
-/// On loopback if the job meets there, else on the interface that the rule chooses.
-fn tcp_options(meeting: IpAddr) -> tcp::Options {
-    tcp::Options {
-        address: meeting.is_loopback().then_some(meeting),
-        buffer: Some(SOCKET_BUFFER),
-        ..tcp::Options::default()
+/// Links use the address from which rank 0 is reached; where that is not known yet, the interface that the rule chooses.
+fn tcp_options(meeting: SocketAddr) -> tcp::Options {
+    tcp::Options { address: reached_from(meeting), buffer: Some(SOCKET_BUFFER), ..tcp::Options::default() }
+}
+
+/// Our address on the way to `meeting`, as the kernel would choose it: a socket for datagrams that sends none. A link-local address
+/// would also need its scope.
+fn reached_from(meeting: SocketAddr) -> Option<IpAddr> {
+    if meeting.ip().is_loopback() {
+        return Some(meeting.ip());
     }
+    let any = if meeting.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(meeting).ok()?;
+    let here = socket.local_addr().ok()?.ip();
+    let is_link_local = matches!(here, IpAddr::V6(address) if address.is_unicast_link_local());
+    (!here.is_unspecified() && !is_link_local).then_some(here)
 }
 
 impl Offer {

@@ -10,6 +10,7 @@ mod death;
 mod hostile;
 mod init;
 mod mismatch;
+mod namespaces;
 mod pages;
 mod room;
 mod several;
