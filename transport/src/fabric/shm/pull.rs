@@ -1,4 +1,9 @@
 //! Reading another process's memory through the kernel.
+//!
+//! Where Yama restricts that to descendants (`ptrace_scope` 1), ranks that one launcher started may not read each other, the probe
+//! fails, and reads are staged. A process could allow a reader by `PR_SET_PTRACER`, but only one at a time, so that the second peer
+//! would take it from the first and from a debugger or crash handler that the program set up; and `PR_SET_PTRACER_ANY` opens the
+//! process to every other one of its user, for reading and writing, which is not ours to decide. Whoever wants it calls it before.
 
 use core::ffi::c_void;
 use std::{
