@@ -94,7 +94,7 @@ fn latency(settings: &Settings) {
 
 /// Microseconds per message, with many on their way.
 fn bandwidth(settings: &Settings) {
-    let mut table = Table::new("MB/s one way (writes, 32 on their way)", &["write"]).as_rate();
+    let mut table = Table::new("MB/s one way (writes, 32 on their way)", &["write"]).in_rates();
     table.against(0, &["ucx tag_bw", "ucx put_bw"]);
     for round in 0..settings.rounds {
         for bytes in settings.sizes() {
@@ -111,7 +111,7 @@ fn bandwidth(settings: &Settings) {
 /// As many sockets as iperf3, writes of 1 MiB out of and into 16 MiB.
 fn sockets(settings: &Settings) {
     const BYTES: usize = 1 << 20;
-    let mut table = Table::new("MB/s by number of sockets (writes of 1 MiB)", &["write"]).as_rate_of(BYTES);
+    let mut table = Table::new("MB/s by number of sockets (writes of 1 MiB)", &["write"]).in_rates_of(BYTES);
     table.against(0, &["iperf3", "iperf3 reno"]);
     for round in 0..settings.rounds {
         for sockets in [1, 2, 4] {
@@ -125,14 +125,17 @@ fn sockets(settings: &Settings) {
     table.print();
 }
 
+type Part = (&'static str, fn(&Settings));
+
+const PARTS: [Part; 3] = [("latency", latency), ("bandwidth", bandwidth), ("sockets", sockets)];
+
 fn main() {
     // `cargo test --benches` starts this too, without the flag.
     if !std::env::args().any(|argument| argument == "--bench") {
         return println!("tcp_speed measures only under `cargo bench`");
     }
     let settings = Settings::parse();
-    let parts: [(&str, fn(&Settings)); 3] = [("latency", latency), ("bandwidth", bandwidth), ("sockets", sockets)];
-    for (name, part) in parts {
+    for (name, part) in PARTS {
         if settings.wants(name) {
             part(&settings);
         }

@@ -27,11 +27,11 @@ impl Table {
         Self { title, ours: ours.to_vec(), peers: Vec::new(), rate: None, figures: BTreeMap::new() }
     }
 
-    pub fn as_rate(self) -> Self {
+    pub fn in_rates(self) -> Self {
         Self { rate: Some(None), ..self }
     }
 
-    pub fn as_rate_of(self, bytes: usize) -> Self {
+    pub fn in_rates_of(self, bytes: usize) -> Self {
         Self { rate: Some(Some(bytes)), ..self }
     }
 
