@@ -24,6 +24,8 @@ pub mod fabric;
 pub mod fuzzing;
 #[cfg(all(feature = "std", not(vervain_loom)))]
 pub mod host;
+#[cfg(all(any(test, feature = "testing"), feature = "std", not(vervain_loom)))]
+pub mod testing;
 
 pub use error::{Error, Kind, Result};
 pub use rank::Rank;

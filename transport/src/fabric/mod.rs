@@ -46,6 +46,8 @@ pub enum Backend {
     Shm,
     /// Sockets.
     Tcp,
+    /// Simulated, for tests.
+    Fake,
 }
 
 impl core::fmt::Display for Backend {
@@ -53,6 +55,7 @@ impl core::fmt::Display for Backend {
         f.write_str(match self {
             Backend::Shm => "shm",
             Backend::Tcp => "tcp",
+            Backend::Fake => "fake",
         })
     }
 }
