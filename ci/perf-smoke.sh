@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run every collective with real processes and check its data: 1, 2, 3, 4, 7 and 8 ranks, every type and operation, over shared
-# memory and over sockets, both in place and not. Then plant a wrong element and expect the exit status to say so.
+# memory and over sockets, both in place and not; before that every kind of transfer between two processes, in a few seconds.
+# Also plant a wrong element and expect the exit status to say so.
 #
 # usage: ci/perf-smoke.sh [SECONDS]     default: 330; what does not fit into that time is a failure
 set -uo pipefail
@@ -47,6 +48,33 @@ sweep_collective() {
     esac
     [ "$collective" = barrier ] || sweep "$what, large" "$collective" --ranks "$ranks" --fabric "$fabric" -b 1000004 -e 1000004 "${common[@]}"
 }
+
+# transfers STATUS ARGUMENTS...: the run of p2p ends with this status.
+transfers() {
+    local expected=$1 status
+    shift
+    timeout --kill-after=5 60 "$vervain" p2p "$@" -n 50 -w 5 </dev/null >"$log_dir/perf.log" 2>&1
+    status=$?
+    lines=$((lines + $(grep -c '^ [0-9]' "$log_dir/perf.log")))
+    if [ "$status" = "$expected" ]; then
+        passed=$((passed + 1))
+    else
+        tail -n 30 "$log_dir/perf.log"
+        fail "status $status instead of $expected: vervain p2p $*"
+    fi
+}
+
+for fabric in shm tcp; do
+    transfers 0 write --fabric "$fabric" --sizes 0,1,8,63,64,65,4K,64K,1000001
+    transfers 0 read --fabric "$fabric" --sizes 0,1,8,63,64,65,4K,64K,1000001
+    transfers 0 send --fabric "$fabric" --sizes 0,1,8,4087,4088
+    transfers 0 atomic --fabric "$fabric"
+    transfers 0 write --fabric "$fabric" --sizes 1,64,4K --bidirectional --batch 16
+    transfers 0 write --fabric "$fabric" --sizes 0,8,4K --notify
+    transfers 0 write --fabric "$fabric" --sizes 1,64,65 --inline
+    transfers 0 write --fabric "$fabric" --sizes 4K,64K --paged 512:1K
+    for test in write read send atomic; do transfers 1 "$test" --fabric "$fabric" -b 8 --inject-error; done
+done
 
 for fabric in shm tcp; do
     for ranks in 1 2 3 4 7 8; do

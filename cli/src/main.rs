@@ -1,7 +1,7 @@
 //! The command line: measure, inspect and explain vervain.
 //!
 //! Exit status: 0 all well; 1 the data was wrong, a plan did not verify or something needed is missing; 2 the options make no
-//! sense; 3 a communicator failed.
+//! sense; 3 a communicator or a peer failed.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod launch;
 mod machine;
+mod p2p;
 mod perf;
 mod plan;
 mod progress;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Measure, inspect and explain vervain's collectives.
+/// Measure, inspect and explain vervain: its collectives, and its transport.
 #[derive(Debug, Parser)]
 #[command(name = "vervain", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
@@ -29,6 +30,8 @@ struct Arguments {
 enum Command {
     /// Measure a collective, with the options and columns of nccl-tests
     Perf(Box<perf::Options>),
+    /// Measure transfers between two processes, with perftest's columns: latency, bandwidth, message rate
+    P2p(Box<p2p::Options>),
     /// Start N processes of any program as the ranks of one job
     Launch(launch::Options),
     /// Show, verify or export a plan: the program that a collective runs
@@ -40,12 +43,13 @@ enum Command {
 const EXAMPLES: &str = "\
 Examples:
   vervain perf all_reduce --ranks 4 -b 8 -e 64M -f 4
+  vervain p2p write -b 8 -e 16M -f 4
   vervain launch -n 4 -- ./my_program --its-option
   vervain plan verify --collective all_reduce --algo ring --ranks 8
   vervain doctor
 
 Exit status:
-  0 all well   1 wrong data, bad plan or something needed is missing   2 bad options   3 a communicator failed";
+  0 all well   1 wrong data, bad plan or something needed is missing   2 bad options   3 a communicator or a peer failed";
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         .init();
     match Arguments::parse().command {
         Command::Perf(options) => perf::run(*options).into(),
+        Command::P2p(options) => p2p::run(&options).into(),
         Command::Launch(options) => launch::run(options),
         Command::Plan(options) => plan::run(options).into(),
         Command::Doctor(options) => doctor::run(&options).into(),

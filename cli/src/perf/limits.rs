@@ -157,7 +157,7 @@ fn fits(bytes: u64, cores: usize) -> bool {
 }
 
 /// Copy on all these cores at once; the median over cores of each core's median rate. `None` if a thread could not start.
-fn copy_rate(cores: &[usize], bytes: usize) -> Result<Option<f64>, Failure> {
+pub fn copy_rate(cores: &[usize], bytes: usize) -> Result<Option<f64>, Failure> {
     let barrier = Barrier::new(cores.len());
     let rates: Vec<f64> = thread::scope(|scope| {
         let barrier = &barrier;

@@ -5,21 +5,21 @@
 
 mod arithmetic;
 mod benchmark;
-mod clock;
+pub mod clock;
 mod custom;
 mod data;
 mod exchange;
 mod foreign;
 mod invoke;
-mod json;
-mod limits;
+pub mod json;
+pub mod limits;
 mod memory;
 mod options;
 mod people;
 mod plot;
 mod settings;
-mod sizes;
-mod start;
+pub mod sizes;
+pub mod start;
 mod sweep;
 mod table;
 mod timing;
@@ -27,7 +27,7 @@ mod verifiable;
 
 use vervain_collectives::{Communicator, Rank};
 
-pub use options::Options;
+pub use options::{Fabric, Options};
 use people::Person;
 pub use settings::algorithm;
 use settings::{Roots, Settings};

@@ -61,7 +61,9 @@ pub fn processes(ranks: u32) -> Result<Status, Failure> {
     let arguments = without_ranks(std::env::args_os().skip(1));
     let mut running = Local::new(ranks, program).args(arguments).start()?;
     let exits = running.wait();
-    if running.interrupted().is_none() {
+    if let Some(signal) = running.interrupted() {
+        eprintln!("error: interrupted by signal {signal}; all ranks were ended");
+    } else {
         deaths(&exits).iter().for_each(|sentence| eprintln!("error: {sentence}"));
     }
     Ok(exits.iter().map(|exit| status(exit.status)).fold(Status::Fine, worse))
