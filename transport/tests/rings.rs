@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use vervain_transport::{
     Kind,
     ring::{
-        Full, mpsc,
+        Full, completion, mpsc,
         record::{self, Consumer, Producer, Refusal},
         spsc,
     },
@@ -59,6 +59,38 @@ fn a_ring_on_the_stack_keeps_its_values_between_splits() {
         other.split().0.push(value).unwrap();
         assert_eq!((ring.split().1.pop(), other.split().1.pop()), (Some(value), Some(value)));
     }
+}
+
+#[test]
+fn ends_of_a_static_are_given_out_once_even_to_many_who_ask() {
+    static ONE: spsc::Ring<u64, 4> = spsc::Ring::new();
+    static MANY: mpsc::Ring<u64, 4> = mpsc::Ring::new();
+    static ENDED: completion::Queue<u64, 4> = completion::Queue::new();
+    let asking = [0, 1, 2].map(|_| {
+        thread::spawn(|| [ONE.take_ends().is_some(), MANY.take_ends().is_some(), ENDED.take_ends().is_some()])
+    });
+    let given = asking.map(|thread| thread.join().unwrap());
+    let count = |which: usize| given.iter().filter(|given| given[which]).count();
+    assert_eq!([count(0), count(1), count(2)], [1; 3], "SP-7, MP-6, CQ-7");
+}
+
+#[test]
+fn values_in_a_static_are_kept_from_one_end_to_the_other() {
+    static RING: spsc::Ring<Box<u64>, 4> = spsc::Ring::new();
+    let (mut sender, mut receiver) = RING.take_ends().unwrap();
+    let pushing = thread::spawn(move || {
+        for value in 0..1000 {
+            let mut value = Box::new(value);
+            while let Err(Full(back)) = sender.push(value) {
+                value = back;
+                thread::yield_now();
+            }
+        }
+    });
+    for value in 0..1000 {
+        assert_eq!(wait(|| receiver.pop()), Box::new(value), "SP-3");
+    }
+    pushing.join().unwrap();
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::{Backoff, Padded};
 #[cfg(feature = "alloc")]
 use crate::sync::Arc;
 use crate::sync::{
-    AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     UnsafeCell, label,
 };
@@ -36,10 +36,12 @@ pub struct Queue<T, const N: usize> {
     /// Values polled. The poller's own, kept here for the next poller and for drop.
     polled: Padded<AtomicUsize>,
     slots: Padded<[Slot<T>; N]>,
+    /// Whether [`Queue::take_ends`] gave out the ends.
+    is_taken: AtomicBool,
 }
 
 struct Slot<T> {
-    /// Begin of the lap whose value lies here, plus one.
+    /// Begin of the lap whose value lies or lay here, plus one; 0 before the first.
     turn: AtomicUsize,
     value: UnsafeCell<MaybeUninit<T>>,
 }
@@ -77,6 +79,8 @@ pub struct Batch<'a, T, const N: usize, H: Deref<Target = Queue<T, N>>> {
     left: usize,
 }
 
+/// Both ends of a queue that lives elsewhere.
+pub type Ends<'a, T, const N: usize> = (Reserver<T, N, &'a Queue<T, N>>, Poller<T, N, &'a Queue<T, N>>);
 /// The reserving end of [`channel`].
 #[cfg(feature = "alloc")]
 pub type SharedReserver<T, const N: usize> = Reserver<T, N, Arc<Queue<T, N>>>;
@@ -108,6 +112,18 @@ pub fn channel<T, const N: usize>() -> (SharedReserver<T, N>, SharedPoller<T, N>
     (Reserver::new(queue.clone()), Poller::new(queue))
 }
 
+impl<T> Slot<T> {
+    #[cfg(not(vervain_loom))]
+    const fn new(turn: usize) -> Self {
+        Self { turn: AtomicUsize::new(turn), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    #[cfg(vervain_loom)]
+    fn new(turn: usize) -> Self {
+        Self { turn: AtomicUsize::new(turn), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+}
+
 impl<T, const N: usize> Queue<T, N> {
     const MASK: usize = {
         assert!(N.is_power_of_two(), "a queue's capacity is a power of two");
@@ -115,6 +131,20 @@ impl<T, const N: usize> Queue<T, N> {
     };
 
     /// An empty queue.
+    #[cfg(not(vervain_loom))]
+    pub const fn new() -> Self {
+        Self {
+            reserved: Padded(AtomicUsize::new(0)),
+            claimed: Padded(AtomicUsize::new(0)),
+            returned: Padded(AtomicUsize::new(0)),
+            polled: Padded(AtomicUsize::new(0)),
+            slots: Padded([const { Slot::new(0) }; N]),
+            is_taken: AtomicBool::new(false),
+        }
+    }
+
+    /// An empty queue. Loom's atomics cannot be made at compile time.
+    #[cfg(vervain_loom)]
     pub fn new() -> Self {
         Self::starting_at(0)
     }
@@ -123,8 +153,7 @@ impl<T, const N: usize> Queue<T, N> {
     pub fn starting_at(start: usize) -> Self {
         let slot = |index: usize| {
             let position = start.wrapping_add(index.wrapping_sub(start) & Self::MASK);
-            let turn = AtomicUsize::new(Self::turn(position.wrapping_sub(N)));
-            Slot { turn, value: UnsafeCell::new(MaybeUninit::uninit()) }
+            Slot::new(Self::turn(position.wrapping_sub(N)))
         };
         let counter = || Padded(AtomicUsize::new(start));
         Self {
@@ -133,14 +162,33 @@ impl<T, const N: usize> Queue<T, N> {
             returned: counter(),
             polled: counter(),
             slots: Padded(core::array::from_fn(slot)),
+            is_taken: AtomicBool::new(false),
         }
     }
 
     /// Both ends of a queue that lives elsewhere, such as on the stack. Values left from an earlier split are kept.
-    pub fn split(&mut self) -> (Reserver<T, N, &Self>, Poller<T, N, &Self>) {
+    pub fn split(&mut self) -> Ends<'_, T, N> {
         let poller = Poller::new(&*self);
         poller.give_back();
         (Reserver::new(self), poller)
+    }
+
+    /// Both ends of a queue that is shared already, such as a static: once, and nothing ever after (CQ-7). Clone the reserver.
+    ///
+    /// ```
+    /// use vervain_transport::ring::completion;
+    ///
+    /// static ENDED: completion::Queue<u32, 8> = completion::Queue::new();
+    /// let (mut reserver, mut poller) = ENDED.take_ends().expect("nobody was here before");
+    /// let ticket = reserver.reserve().unwrap();
+    /// std::thread::spawn(move || ticket.complete(7)).join().unwrap();
+    /// assert_eq!(poller.pop(), Some(7));
+    /// assert!(ENDED.take_ends().is_none());
+    /// ```
+    pub fn take_ends(&self) -> Option<Ends<'_, T, N>> {
+        // Relaxed: who takes them makes both ends, and whoever gets one of them from there gets it in order.
+        let is_ours = !self.is_taken.swap(true, Relaxed);
+        is_ours.then(|| (Reserver::new(self), Poller::new(self)))
     }
 
     /// What a slot says while it holds the value of this position.

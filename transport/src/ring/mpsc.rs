@@ -1,15 +1,17 @@
 //! A bounded queue from many threads to one.
 //!
 //! ```text
+//! lap(i) = i - i mod N
 //! push: loop { slot = slots[tail mod N]
-//!              slot.sequence == tail:    if CAS(tail, tail + 1): slot.value = value, slot.sequence = tail + 1
-//!              slot.sequence is behind:  refuse }
-//! pop:  slot = slots[head mod N]; slot.sequence == head + 1:  take, slot.sequence = head + N, head += 1
+//!              slot.turn == lap(tail):  if CAS(tail, tail + 1): slot.value = value, slot.turn = lap(tail) + 1
+//!              slot.turn is behind:     refuse }
+//! pop:  slot = slots[head mod N]; slot.turn == lap(head) + 1:  take, slot.turn = lap(head) + N, head += 1
 //! ```
-//! 1. A slot's sequence says whose turn it is: the producer's of this lap, the consumer's, or the next lap's (MP-1).
-//! 2. The one consumer needs no compare-and-swap and writes no shared index: producers learn of free slots from sequences (MP-3).
+//! 1. A slot says whose turn it is: the producer's of this lap, the consumer's, or the next lap's (MP-1). Turns count from the
+//!    lap's begin, not from the slot's position as in Vyukov's bounded queue, so that zeroed slots are free and fit a static.
+//! 2. The one consumer needs no compare-and-swap and writes no shared index: producers learn of free slots from turns (MP-3).
 //! 3. A producer that stops between its claim and its publication holds back later values (MP-4); it stops nobody from
-//!    pushing until the ring is full. That is the known cost of this design (Vyukov's bounded queue).
+//!    pushing until the ring is full. That is the known cost of this design.
 
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, ops::Deref};
 
@@ -17,7 +19,7 @@ use super::{Backoff, Full, Padded};
 #[cfg(feature = "alloc")]
 use crate::sync::Arc;
 use crate::sync::{
-    AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
     UnsafeCell, label,
 };
@@ -29,10 +31,12 @@ pub struct Ring<T, const N: usize> {
     /// Where the receiver stands; its own, kept here for the next receiver and for drop.
     head: Padded<AtomicUsize>,
     slots: Padded<[Slot<T>; N]>,
+    /// Whether [`Ring::take_ends`] gave out the ends.
+    is_taken: AtomicBool,
 }
 
 struct Slot<T> {
-    sequence: AtomicUsize,
+    turn: AtomicUsize,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -52,6 +56,8 @@ pub struct Receiver<T, const N: usize, H: Deref<Target = Ring<T, N>>> {
     values: PhantomData<fn(T)>,
 }
 
+/// Both ends of a ring that lives elsewhere.
+pub type Ends<'a, T, const N: usize> = (Sender<T, N, &'a Ring<T, N>>, Receiver<T, N, &'a Ring<T, N>>);
 /// A pushing end of [`channel`].
 #[cfg(feature = "alloc")]
 pub type SharedSender<T, const N: usize> = Sender<T, N, Arc<Ring<T, N>>>;
@@ -75,6 +81,20 @@ pub fn channel<T, const N: usize>() -> (SharedSender<T, N>, SharedReceiver<T, N>
     (Sender { ring: ring.clone(), values: PhantomData }, Receiver::new(ring))
 }
 
+impl<T> Slot<T> {
+    /// Free, in lap 0.
+    #[cfg(not(vervain_loom))]
+    const fn new() -> Self {
+        Self { turn: AtomicUsize::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// As above.
+    #[cfg(vervain_loom)]
+    fn new() -> Self {
+        Self { turn: AtomicUsize::new(0), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+}
+
 impl<T, const N: usize> Ring<T, N> {
     const MASK: usize = {
         assert!(N.is_power_of_two() && N >= 2, "a ring's capacity is a power of two, at least 2");
@@ -82,18 +102,54 @@ impl<T, const N: usize> Ring<T, N> {
     };
 
     /// An empty queue.
-    pub fn new() -> Self {
-        let slot = |index| Slot { sequence: AtomicUsize::new(index), value: UnsafeCell::new(MaybeUninit::uninit()) };
+    #[cfg(not(vervain_loom))]
+    pub const fn new() -> Self {
         Self {
             tail: Padded(AtomicUsize::new(0)),
             head: Padded(AtomicUsize::new(0)),
-            slots: Padded(core::array::from_fn(slot)),
+            slots: Padded([const { Slot::new() }; N]),
+            is_taken: AtomicBool::new(false),
+        }
+    }
+
+    /// An empty queue. Loom's atomics cannot be made at compile time.
+    #[cfg(vervain_loom)]
+    pub fn new() -> Self {
+        Self {
+            tail: Padded(AtomicUsize::new(0)),
+            head: Padded(AtomicUsize::new(0)),
+            slots: Padded(core::array::from_fn(|_| Slot::new())),
+            is_taken: AtomicBool::new(false),
         }
     }
 
     /// Both ends of a queue that lives elsewhere, such as on the stack. Values left from an earlier split are kept.
-    pub fn split(&mut self) -> (Sender<T, N, &Self>, Receiver<T, N, &Self>) {
+    pub fn split(&mut self) -> Ends<'_, T, N> {
         (Sender { ring: self, values: PhantomData }, Receiver::new(self))
+    }
+
+    /// Both ends of a queue that is shared already, such as a static: once, and nothing ever after (MP-6). Clone the sender.
+    ///
+    /// ```
+    /// use vervain_transport::ring::mpsc;
+    ///
+    /// static EVENTS: mpsc::Ring<u16, 8> = mpsc::Ring::new();
+    /// let (sender, mut receiver) = EVENTS.take_ends().expect("nobody was here before");
+    /// let other = sender.clone();
+    /// std::thread::spawn(move || other.push(7)).join().unwrap().unwrap();
+    /// assert_eq!(receiver.pop(), Some(7));
+    /// assert!(EVENTS.take_ends().is_none());
+    /// ```
+    pub fn take_ends(&self) -> Option<Ends<'_, T, N>> {
+        // Relaxed: who takes them makes both ends, and whoever gets one of them from there gets it in order.
+        let is_ours = !self.is_taken.swap(true, Relaxed);
+        is_ours.then(|| (Sender { ring: self, values: PhantomData }, Receiver::new(self)))
+    }
+
+    /// Begin of the lap that an index belongs to.
+    #[inline(always)]
+    fn lap(index: usize) -> usize {
+        index & !Self::MASK
     }
 
     #[inline(always)]
@@ -105,14 +161,14 @@ impl<T, const N: usize> Ring<T, N> {
     #[inline(always)]
     fn take(&self, head: usize) -> Option<T> {
         let slot = self.slot(head);
-        // SYNC mpsc.observe <- mpsc.publish: the value is read after its sequence was seen (MP-1).
-        if slot.sequence.load(label("mpsc.observe", Acquire)) != head.wrapping_add(1) {
+        // SYNC mpsc.observe <- mpsc.publish: the value is read after its turn was seen (MP-1).
+        if slot.turn.load(label("mpsc.observe", Acquire)) != Self::lap(head).wrapping_add(1) {
             return None;
         }
-        // SAFETY: the sequence says that the slot holds a value and is the consumer's, who is alone (MP-3).
+        // SAFETY: the turn says that the slot holds a value and is the consumer's, who is alone (MP-3).
         let value = slot.value.with(|value| unsafe { value.read().assume_init() });
         // SYNC mpsc.free -> mpsc.claim: the value is moved out before a producer of the next lap may overwrite it (MP-1).
-        slot.sequence.store(head.wrapping_add(N), label("mpsc.free", Release));
+        slot.turn.store(Self::lap(head).wrapping_add(N), label("mpsc.free", Release));
         Some(value)
     }
 }
@@ -124,21 +180,21 @@ impl<T, const N: usize, H: Deref<Target = Ring<T, N>>> Sender<T, N, H> {
     /// A full queue gives it back (MP-5).
     #[inline]
     pub fn push(&self, value: T) -> Result<(), Full<T>> {
-        // Relaxed: where to look first; the slot's sequence decides.
+        // Relaxed: where to look first; the slot's turn decides.
         let mut tail = self.ring.tail.0.load(Relaxed);
         let mut backoff = Backoff::default();
         loop {
-            let slot = self.ring.slot(tail);
+            let (slot, lap) = (self.ring.slot(tail), Ring::<T, N>::lap(tail));
             // SYNC mpsc.claim <- mpsc.free: the value of the last lap is moved out before we overwrite it (MP-1).
-            let sequence = slot.sequence.load(label("mpsc.claim", Acquire));
-            if sequence == tail {
-                // Relaxed: the claim orders nothing; the value is published by the slot's sequence (MP-2).
+            let turn = slot.turn.load(label("mpsc.claim", Acquire));
+            if turn == lap {
+                // Relaxed: the claim orders nothing; the value is published by the slot's turn (MP-2).
                 match self.ring.tail.0.compare_exchange_weak(tail, tail.wrapping_add(1), Relaxed, Relaxed) {
                     Ok(_) => {
-                        // SAFETY: the slot is free and the claim makes it ours until its sequence is stored.
+                        // SAFETY: the slot is free and the claim makes it ours until its turn is stored.
                         slot.value.with_mut(|slot| unsafe { slot.write(MaybeUninit::new(value)) });
-                        // SYNC mpsc.publish -> mpsc.observe: the value is visible before its sequence (MP-1).
-                        slot.sequence.store(tail.wrapping_add(1), label("mpsc.publish", Release));
+                        // SYNC mpsc.publish -> mpsc.observe: the value is visible before its turn (MP-1).
+                        slot.turn.store(lap.wrapping_add(1), label("mpsc.publish", Release));
                         return Ok(());
                     }
                     Err(current) => tail = current,
@@ -148,7 +204,7 @@ impl<T, const N: usize, H: Deref<Target = Ring<T, N>>> Sender<T, N, H> {
             }
             // Relaxed: as above.
             let current = self.ring.tail.0.load(Relaxed);
-            if current == tail && sequence.wrapping_sub(tail) as isize <= 0 {
+            if current == tail && turn.wrapping_sub(lap) as isize <= 0 {
                 return Err(Full(value));
             }
             tail = current;

@@ -15,7 +15,7 @@ use super::{Full, Padded};
 #[cfg(feature = "alloc")]
 use crate::sync::Arc;
 use crate::sync::{
-    AtomicUsize,
+    AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
     UnsafeCell, label,
 };
@@ -27,6 +27,8 @@ pub struct Ring<T, const N: usize> {
     /// Values popped. Written by the receiver.
     head: Padded<AtomicUsize>,
     slots: Padded<[UnsafeCell<MaybeUninit<T>>; N]>,
+    /// Whether [`Ring::take_ends`] gave out the ends.
+    is_taken: AtomicBool,
 }
 
 // SAFETY: values move from the sender's thread to the receiver's, and each slot belongs to one of them at a time.
@@ -50,6 +52,8 @@ pub struct Receiver<T, const N: usize, H: Deref<Target = Ring<T, N>>> {
     values: PhantomData<fn(T)>,
 }
 
+/// Both ends of a ring that lives elsewhere.
+pub type Ends<'a, T, const N: usize> = (Sender<T, N, &'a Ring<T, N>>, Receiver<T, N, &'a Ring<T, N>>);
 /// The pushing end of [`channel`].
 #[cfg(feature = "alloc")]
 pub type SharedSender<T, const N: usize> = Sender<T, N, Arc<Ring<T, N>>>;
@@ -79,17 +83,47 @@ impl<T, const N: usize> Ring<T, N> {
     };
 
     /// An empty queue.
+    #[cfg(not(vervain_loom))]
+    pub const fn new() -> Self {
+        Self {
+            tail: Padded(AtomicUsize::new(0)),
+            head: Padded(AtomicUsize::new(0)),
+            slots: Padded([const { UnsafeCell::new(MaybeUninit::uninit()) }; N]),
+            is_taken: AtomicBool::new(false),
+        }
+    }
+
+    /// An empty queue. Loom's atomics cannot be made at compile time.
+    #[cfg(vervain_loom)]
     pub fn new() -> Self {
         Self {
             tail: Padded(AtomicUsize::new(0)),
             head: Padded(AtomicUsize::new(0)),
             slots: Padded(core::array::from_fn(|_| UnsafeCell::new(MaybeUninit::uninit()))),
+            is_taken: AtomicBool::new(false),
         }
     }
 
     /// Both ends of a queue that lives elsewhere, such as on the stack. Values left from an earlier split are kept.
-    pub fn split(&mut self) -> (Sender<T, N, &Self>, Receiver<T, N, &Self>) {
+    pub fn split(&mut self) -> Ends<'_, T, N> {
         (Sender::new(self), Receiver::new(self))
+    }
+
+    /// Both ends of a queue that is shared already, such as a static: once, and nothing ever after (SP-7).
+    ///
+    /// ```
+    /// use vervain_transport::ring::spsc;
+    ///
+    /// static READINGS: spsc::Ring<u16, 8> = spsc::Ring::new();
+    /// let (mut sender, mut receiver) = READINGS.take_ends().expect("nobody was here before");
+    /// std::thread::spawn(move || sender.push(7)).join().unwrap().unwrap();
+    /// assert_eq!(receiver.pop(), Some(7));
+    /// assert!(READINGS.take_ends().is_none());
+    /// ```
+    pub fn take_ends(&self) -> Option<Ends<'_, T, N>> {
+        // Relaxed: who takes them makes both ends, and whoever gets one of them from there gets it in order.
+        let is_ours = !self.is_taken.swap(true, Relaxed);
+        is_ours.then(|| (Sender::new(self), Receiver::new(self)))
     }
 
     #[inline(always)]
