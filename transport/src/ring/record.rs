@@ -6,7 +6,8 @@
 //! line 2 ..   records
 //! ```
 //! Both sides know the capacity beforehand. A side keeps its own index in private and never reads it back; the peer's index
-//! is checked by difference before use (SP-5), and only the own index, masked, says where a record lies (SP-6).
+//! is checked by difference before use (SP-5), and only the own index, masked, says where a record lies (SP-6). Records are
+//! stored and loaded word by word, so that a peer that disobeys, or a second end on one side, makes nonsense and nothing worse.
 
 use crate::{
     Kind,
@@ -82,8 +83,7 @@ impl<W: Words> Producer<W> {
             self.refresh(record)?;
         }
         let at = slot(self.tail, self.capacity);
-        // SAFETY: `attach` found room for `capacity` records, and `slot` masks; the record is free, as tail - head < capacity.
-        unsafe { self.words.copy_in(at, record.as_ptr().cast(), size_of::<Record>()) };
+        self.words.store_all(at, record);
         self.tail = self.tail.wrapping_add(1);
         // SYNC record.publish -> record.observe: the record is visible before the index that covers it (SP-3).
         self.words.store(TAIL, self.tail, label("record.publish", Release));
@@ -123,10 +123,9 @@ impl<W: Words> Consumer<W> {
         if self.head == self.tail && !self.refresh()? {
             return Ok(None);
         }
-        let mut record = [0; RECORD_WORDS];
         let at = slot(self.head, self.capacity);
-        // SAFETY: `attach` found room for `capacity` records, and `slot` masks; the record is published, as head != tail.
-        unsafe { self.words.copy_out(at, record.as_mut_ptr().cast(), size_of::<Record>()) };
+        let mut record = [0; RECORD_WORDS];
+        self.words.load_all(at, &mut record);
         self.head = self.head.wrapping_add(1);
         // SYNC record.free -> record.reuse: our read of the record is over before it may be overwritten (SP-3).
         self.words.store(HEAD, self.head, label("record.free", Release));

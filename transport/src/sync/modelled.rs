@@ -25,6 +25,16 @@ fn is_mutated(name: &'static str) -> bool {
     MUTATED.get_or_init(|| std::env::var("VERVAIN_MUTATE").ok()).as_deref() == Some(name)
 }
 
+/// A write that races with nothing.
+pub(super) fn note_write<T>(cell: &UnsafeCell<T>) {
+    cell.with_mut(|_| ());
+}
+
+/// A read that races with no write.
+pub(super) fn note_read<T>(cell: &UnsafeCell<T>) {
+    cell.with(|_| ());
+}
+
 /// Tell the scheduler of the model that this is a spin loop.
 pub fn spin_loop() {
     loom::thread::yield_now();

@@ -55,6 +55,16 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// The model checks that this write races with nothing; the processor has nothing to check.
+#[cfg(feature = "alloc")]
+#[inline(always)]
+pub(super) fn note_write<T>(_cell: &UnsafeCell<T>) {}
+
+/// As above, for a read.
+#[cfg(feature = "alloc")]
+#[inline(always)]
+pub(super) fn note_read<T>(_cell: &UnsafeCell<T>) {}
+
 /// Whether [`heavy_fence`] reaches into other processors, so that [`light_fence`] may cost nothing. Set once, by
 /// [`register_heavy_fence`].
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);

@@ -28,6 +28,33 @@ pub trait Words {
     /// If there is no such word.
     fn store(&self, index: usize, value: u64, ordering: Ordering);
 
+    /// Store data words from `index` on, in any order: a flag or counter elsewhere says when they are complete.
+    ///
+    /// Nobody that obeys the protocol accesses those words now, which the model checks. A peer that disobeys makes the values
+    /// undefined, and nothing else. Words stored this way are loaded by [`Words::load_all`], and not copied.
+    ///
+    /// # Panics
+    /// If there are not so many words.
+    #[inline(always)]
+    fn store_all(&self, index: usize, words: &[u64]) {
+        for (word, value) in words.iter().enumerate() {
+            // Relaxed: see above.
+            self.store(index + word, *value, Ordering::Relaxed);
+        }
+    }
+
+    /// Load data words from `index` on, as [`Words::store_all`] stores them.
+    ///
+    /// # Panics
+    /// If there are not so many words.
+    #[inline(always)]
+    fn load_all(&self, index: usize, words: &mut [u64]) {
+        for (word, place) in words.iter_mut().enumerate() {
+            // Relaxed: see above.
+            *place = self.load(index + word, Ordering::Relaxed);
+        }
+    }
+
     /// Copy bytes into data words from `index` on. The rest of the last word is undefined afterwards.
     ///
     /// # Safety
@@ -189,6 +216,16 @@ impl<W: Words + ?Sized> Words for &W {
     }
 
     #[inline(always)]
+    fn store_all(&self, index: usize, words: &[u64]) {
+        (**self).store_all(index, words);
+    }
+
+    #[inline(always)]
+    fn load_all(&self, index: usize, words: &mut [u64]) {
+        (**self).load_all(index, words);
+    }
+
+    #[inline(always)]
     unsafe fn copy_in(&self, index: usize, source: *const u8, bytes: usize) {
         // SAFETY: the same contract.
         unsafe { (**self).copy_in(index, source, bytes) }
@@ -210,7 +247,7 @@ mod owned {
     use core::sync::atomic::Ordering;
 
     use super::{AtomicWords, Words};
-    use crate::sync::{AtomicU64, UnsafeCell};
+    use crate::sync::{AtomicU64, UnsafeCell, note_read, note_write};
 
     /// Words of our own, zero at first. Clones share them.
     #[derive(Clone, Debug)]
@@ -259,6 +296,22 @@ mod owned {
 
         fn store(&self, index: usize, value: u64, ordering: Ordering) {
             self.0[index].counter.store(value, ordering);
+        }
+
+        fn store_all(&self, index: usize, words: &[u64]) {
+            for (word, value) in self.0[index..][..words.len()].iter().zip(words) {
+                note_write(&word.data);
+                // Relaxed: a flag or counter elsewhere says when they are complete.
+                word.counter.store(*value, Ordering::Relaxed);
+            }
+        }
+
+        fn load_all(&self, index: usize, words: &mut [u64]) {
+            for (word, place) in self.0[index..][..words.len()].iter().zip(words) {
+                note_read(&word.data);
+                // Relaxed: as above.
+                *place = word.counter.load(Ordering::Relaxed);
+            }
         }
 
         unsafe fn copy_in(&self, index: usize, source: *const u8, bytes: usize) {
