@@ -3,6 +3,7 @@
 #
 # A static library with a panic handler of its own takes the crate in: were std anywhere below, there would be two handlers and
 # the compiler would refuse (E0152). The same library with `std` must be refused: that shows that the check can fail.
+# An example with rings in statics is built the same way, linked into a C program, and run.
 # Where a compiler with std's source is at hand, two more targets are checked: one without an operating system, one of 32 bits.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -81,6 +82,19 @@ pub fn endpoint(fabric: alloc::boxed::Box<dyn vervain_transport::fabric::Fabric>
 }
 EOF
 if build cargo build; then pass "without std, with alloc: the endpoint too"; else fail "without std, with alloc: the endpoint too"; fi
+
+# the example as a user has it: a static library, and a machine below it, which is C here
+cp Cargo.lock tests/no-std-ring/
+if ! CARGO_TARGET_DIR=$root/target-no-std timeout 300 cargo build --quiet --manifest-path tests/no-std-ring/Cargo.toml; then
+    fail "the example with a ring in a static builds"
+elif ! command -v gcc >/dev/null; then
+    skip "the example with a ring in a static runs" "no gcc; it links the example with a C program"
+elif gcc -Wall -Wextra -Werror -o "$probe/ring" tests/no-std-ring/host.c target-no-std/debug/libno_std_ring.a -lpthread \
+    && timeout 60 "$probe/ring"; then
+    pass "the example with a ring in a static runs"
+else
+    fail "the example with a ring in a static runs"
+fi
 
 make_probe ''
 for triple in x86_64-unknown-none i686-unknown-linux-gnu; do

@@ -17,6 +17,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("ffi/nccl", &["sys", "transport", "gpudirect", "kernels", "collectives"]),
     ("ffi/nccl-net", &["sys", "transport", "gpudirect", "kernels", "collectives"]),
     ("tests", &["sys", "transport", "gpudirect", "kernels", "collectives"]),
+    ("tests/no-std-ring", &["sys", "transport"]),
     ("fuzz", &["sys", "transport", "gpudirect", "kernels", "collectives"]),
 ];
 
@@ -35,6 +36,7 @@ const UNSAFE_ROOMS: &[(&str, &str)] = &[
     ("transport/src/testing/fake/memory", "regions of the simulated fabric"),
     ("transport/src/testing/fake/fabric", "passes the promise of `Fabric::register` on"),
     ("transport/src/testing/fake/tests", "looks into regions"),
+    ("tests/no-std-ring/src", "calls from and to a machine without an operating system"),
     ("cli/src/perf/invoke", "buffers given by address: types are known at run time only"),
     ("collectives/src/buffer", "memory that peers write"),
     ("collectives/src/communicator", "buffers given by address"),
