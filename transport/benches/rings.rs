@@ -10,11 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{
+    BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
 use crossbeam_queue::ArrayQueue;
 use vervain_transport::{
-    ring::{mpsc, spsc},
-    sync::{Arc, spin_loop},
+    ring::{
+        completion,
+        fifo::{self, Consumer, Producer, Progress, Trigger},
+        mpsc, spsc,
+    },
+    sync::{Arc, AtomicWords, Inline, Words, spin_loop},
 };
 
 const CAPACITY: usize = 256;
@@ -42,6 +48,53 @@ fn crossbeam_mpsc() -> Ends<impl FnMut(u64) -> bool + Send + Clone, impl FnMut()
     let queue = Arc::new(ArrayQueue::new(CAPACITY));
     let other = queue.clone();
     Ends(move |value| queue.push(value).is_ok(), move || other.pop())
+}
+
+type FifoMemory = (Inline<{ fifo::words(CAPACITY) }>, Inline<{ fifo::PRODUCER_WORDS }>);
+
+/// Two words a value, as triggers have, and the peer the same.
+fn ours_fifo(memory: &FifoMemory) -> Ends<impl FnMut(u64) -> bool + Send + Clone, impl FnMut() -> Option<u64> + Send> {
+    let (producer, mut consumer) = fifo_ends(memory);
+    let push = move |value| producer.push(trigger(value)).is_ok();
+    Ends(push, move || consumer.pop().map(|trigger| trigger.second()))
+}
+
+/// The same, claimed by addition as a device does. A claim is kept until there is room for it.
+fn claiming_fifo(
+    memory: &FifoMemory,
+) -> Ends<impl FnMut(u64) -> bool + Send + Clone, impl FnMut() -> Option<u64> + Send> {
+    let (producer, mut consumer) = fifo_ends(memory);
+    let push = move |value| {
+        let triggers = [trigger(value)];
+        let mut claim = producer.claim(&triggers);
+        until(|| (claim.fill() == Progress::Complete).then_some(true))
+    };
+    Ends(push, move || consumer.pop().map(|trigger| trigger.second()))
+}
+
+fn fifo_ends((words, claims): &FifoMemory) -> (Producer<&impl Words, &impl AtomicWords>, Consumer<&impl Words>) {
+    fifo::reset(words, claims, CAPACITY, fifo::Position(0)).expect("the memory fits");
+    let producer = Producer::attach(words, claims, CAPACITY).expect("the memory fits");
+    (producer, Consumer::attach(words, CAPACITY).expect("the memory fits"))
+}
+
+fn trigger(value: u64) -> Trigger {
+    Trigger::new(0, value).expect("63 bits")
+}
+
+fn crossbeam_pairs() -> Ends<impl FnMut(u64) -> bool + Send + Clone, impl FnMut() -> Option<u64> + Send> {
+    let queue = Arc::new(ArrayQueue::new(CAPACITY));
+    let other = queue.clone();
+    Ends(move |value| queue.push([0, value]).is_ok(), move || other.pop().map(|pair| pair[1]))
+}
+
+/// Reserved and completed by the same thread, one after the other.
+fn ours_completion(
+    queue: &mut completion::Queue<u64, CAPACITY>,
+) -> Ends<impl FnMut(u64) -> bool + Send + Clone, impl FnMut() -> Option<u64> + Send> {
+    let (mut reserver, mut poller) = queue.split();
+    let push = move |value| reserver.reserve().map(|ticket| ticket.complete(value)).is_some();
+    Ends(push, move || poller.pop())
 }
 
 /// One thread pushes and pops in turn.
@@ -122,22 +175,14 @@ fn pin(processor: usize) {
 }
 
 fn bench(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("spsc");
-    group.throughput(Throughput::Elements(1)).sample_size(20).measurement_time(Duration::from_secs(1));
-    group.warm_up_time(Duration::from_millis(200));
-    for round in 0..ROUNDS {
+    compare(criterion, "spsc", |group, round| {
         let id = |name: &str| BenchmarkId::new(name, round);
         group.bench_function(id("vervain, one thread"), |b| b.iter_custom(|n| alone(n, ours_spsc())));
         group.bench_function(id("rtrb, one thread"), |b| b.iter_custom(|n| alone(n, rtrb_spsc())));
         group.bench_function(id("vervain, two threads"), |b| b.iter_custom(|n| between_two(n, ours_spsc())));
         group.bench_function(id("rtrb, two threads"), |b| b.iter_custom(|n| between_two(n, rtrb_spsc())));
-    }
-    group.finish();
-
-    let mut group = criterion.benchmark_group("mpsc");
-    group.throughput(Throughput::Elements(1)).sample_size(20).measurement_time(Duration::from_secs(1));
-    group.warm_up_time(Duration::from_millis(200));
-    for round in 0..ROUNDS {
+    });
+    compare(criterion, "mpsc", |group, round| {
         let id = |name: &str| BenchmarkId::new(name, round);
         group.bench_function(id("vervain, one thread"), |b| b.iter_custom(|n| alone(n, ours_mpsc())));
         group.bench_function(id("crossbeam, one thread"), |b| b.iter_custom(|n| alone(n, crossbeam_mpsc())));
@@ -145,7 +190,35 @@ fn bench(criterion: &mut Criterion) {
         group.bench_function(id("crossbeam, two threads"), |b| b.iter_custom(|n| between_two(n, crossbeam_mpsc())));
         group.bench_function(id("vervain, two senders"), |b| b.iter_custom(|n| from_two(n, ours_mpsc())));
         group.bench_function(id("crossbeam, two senders"), |b| b.iter_custom(|n| from_two(n, crossbeam_mpsc())));
-    }
+    });
+    compare(criterion, "fifo", |group, round| {
+        let id = |name: &str| BenchmarkId::new(name, round);
+        let memory = &FifoMemory::default();
+        group.bench_function(id("vervain, one thread"), |b| b.iter_custom(|n| alone(n, ours_fifo(memory))));
+        group.bench_function(id("crossbeam, one thread"), |b| b.iter_custom(|n| alone(n, crossbeam_pairs())));
+        group.bench_function(id("vervain, two threads"), |b| b.iter_custom(|n| between_two(n, ours_fifo(memory))));
+        group.bench_function(id("crossbeam, two threads"), |b| b.iter_custom(|n| between_two(n, crossbeam_pairs())));
+        group.bench_function(id("vervain, two senders"), |b| b.iter_custom(|n| from_two(n, ours_fifo(memory))));
+        group.bench_function(id("vervain, two claiming"), |b| b.iter_custom(|n| from_two(n, claiming_fifo(memory))));
+        group.bench_function(id("crossbeam, two senders"), |b| b.iter_custom(|n| from_two(n, crossbeam_pairs())));
+    });
+    compare(criterion, "completion", |group, round| {
+        let id = |name: &str| BenchmarkId::new(name, round);
+        let queue = &mut completion::Queue::new();
+        group.bench_function(id("vervain, one thread"), |b| b.iter_custom(|n| alone(n, ours_completion(queue))));
+        group.bench_function(id("crossbeam, one thread"), |b| b.iter_custom(|n| alone(n, crossbeam_mpsc())));
+        group.bench_function(id("vervain, two threads"), |b| b.iter_custom(|n| between_two(n, ours_completion(queue))));
+        group.bench_function(id("crossbeam, two threads"), |b| b.iter_custom(|n| between_two(n, crossbeam_mpsc())));
+        group.bench_function(id("vervain, two senders"), |b| b.iter_custom(|n| from_two(n, ours_completion(queue))));
+        group.bench_function(id("crossbeam, two senders"), |b| b.iter_custom(|n| from_two(n, crossbeam_mpsc())));
+    });
+}
+
+fn compare(criterion: &mut Criterion, name: &str, mut round: impl FnMut(&mut BenchmarkGroup<'_, WallTime>, usize)) {
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Elements(1)).sample_size(20).measurement_time(Duration::from_secs(1));
+    group.warm_up_time(Duration::from_millis(200));
+    (0..ROUNDS).for_each(|number| round(&mut group, number));
     group.finish();
 }
 
