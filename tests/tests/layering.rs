@@ -32,6 +32,7 @@ const UNSAFE_ROOMS: &[(&str, &str)] = &[
     ("transport/src/endpoint/memory", "memory that peers write"),
     ("transport/src/endpoint/messages", "slots that a fabric fills"),
     ("transport/src/endpoint/regions", "memory that fabrics are given, and borrowed when nothing uses it"),
+    ("transport/examples/lora", "mapping a file, and registering memory by address"),
     ("transport/src/host", "system calls that say what the machine has"),
     ("transport/src/testing/fake/memory", "regions of the simulated fabric"),
     ("transport/src/testing/fake/fabric", "passes the promise of `Fabric::register` on"),

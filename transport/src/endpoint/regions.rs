@@ -212,8 +212,11 @@ impl Endpoint {
     /// write is better allocated here.
     ///
     /// # Safety
-    /// `[start, start + bytes)` stays valid for reads and writes until [`Endpoint::release`] has taken the region back or the endpoint is
-    /// dropped, also if the region is dropped before; and nobody holds a reference to it that conflicts with the transfers that use it.
+    /// - `[start, start + bytes)` stays valid for reads until [`Endpoint::release`] has taken the region back or the endpoint is dropped, also
+    ///   if the region is dropped before.
+    /// - It is valid for writes too, unless nothing writes there: no [`Region::copy_in`], no [`Endpoint::bytes_mut`], no
+    ///   [`Endpoint::read`] into it, and no right to write for a peer. So memory that is only a source may be mapped read-only.
+    /// - Nobody holds a reference to it that conflicts with the transfers that use it.
     ///
     /// # Errors
     /// `SizeOverflow` for a range that wraps around, and what the fabric says.
