@@ -7,6 +7,7 @@ mod abort;
 mod alone;
 mod bits;
 mod death;
+mod endpoints;
 mod hostile;
 mod init;
 mod mismatch;

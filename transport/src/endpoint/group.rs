@@ -18,7 +18,7 @@ pub(super) struct Barrier {
 }
 
 impl Endpoint {
-    /// Write to several peers as one transfer, which is done when all have it. If one part fails, the others still run to their ends, and the
+    /// Write to several peers as one transfer, which is done when all have it; the contexts of the writes are not used. If one part fails, the others still run to their ends, and the
     /// transfer ends with the first error.
     ///
     /// # Errors

@@ -139,7 +139,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Size, in bytes.
+    /// Size, in bytes: what was asked for, rounded up to whole pages if it was allocated by the endpoint.
     pub fn bytes(&self) -> usize {
         self.shared.bytes
     }

@@ -131,8 +131,9 @@ impl Messages {
 }
 
 impl Endpoint {
-    /// Send a message of at most [`MESSAGE`] bytes, which may be reused at once. Done when it was handed to the peer's memory or to the network; a
-    /// peer that takes none makes this [`Posted::Busy`].
+    /// Send a message of at most [`MESSAGE`] bytes, which may be reused at once, and a tag that means what you like. Messages and immediates of
+    /// one peer arrive in the order of their starts, and behind all bytes written before. Done when it was handed to the peer's memory or to
+    /// the network, which does not say that the peer has looked at it; a peer that takes none makes this [`Posted::Busy`].
     ///
     /// # Errors
     /// `InvalidArgument` for a longer message, `TimedOut` for a deadline that has passed, or why the peer is down.
@@ -192,7 +193,8 @@ impl Endpoint {
         Ok(id.0)
     }
 
-    /// The oldest message that nobody has looked at. Its memory is used again by the next call, or by the next poll.
+    /// The oldest message that nobody has looked at, from whichever peer. What its sender wrote before is visible. Its memory is used again by
+    /// the next call, or by the next poll; until then its sender has one receive less.
     pub fn next_message(&mut self) -> Option<Message<'_>> {
         self.take_back_lent();
         let held = self.messages.inbox.pop_front()?;

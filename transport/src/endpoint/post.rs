@@ -48,7 +48,8 @@ pub enum Notify {
     /// It is not.
     #[default]
     No,
-    /// The counter of this value goes up there: see [`Endpoint::expect`].
+    /// The counter of this value goes up by one there, after the bytes have landed: see [`Endpoint::expect`]. Any value will do, and what it means
+    /// is between the two sides. Like a message it takes one of the peer's receives.
     Immediate(u32),
 }
 
@@ -94,7 +95,8 @@ impl Uses {
 pub(super) const BATCH: usize = 16;
 
 impl Endpoint {
-    /// Write a local range to a peer's memory.
+    /// Write a local range to a peer's memory, from `remote` on; no bytes at all are allowed, and notify like others. Writes to one peer land in
+    /// the order of their starts. The local bytes must stay as they are until the end; those that change meanwhile land old, new, or mixed.
     ///
     /// # Errors
     /// `TimedOut` for a deadline that has passed, `InvalidArgument` for a region that is not known, `AccessDenied` for a range outside a region or
@@ -138,7 +140,8 @@ impl Endpoint {
         self.start(peer, Uses::NOTHING, terms.into(), op)
     }
 
-    /// Read a peer's memory into a local range.
+    /// Read a peer's memory, from `remote` on, into a local range, as many bytes as that has. Not ordered behind writes that have not ended. What
+    /// the range holds is undefined until the end, and after an end that is not [`End::Done`](super::End::Done).
     ///
     /// # Errors
     /// As for [`Endpoint::write`].
