@@ -189,7 +189,7 @@ impl Endpoint {
     /// many were started: the rest found no room.
     ///
     /// # Errors
-    /// As for [`Endpoint::write`], for any of the writes; none of the batch of [`BATCH`](self) that it belongs to was started then, and what came
+    /// As for [`Endpoint::write`], for any of the writes; none of the batch of 16 that it belongs to was started then, and what came
     /// before has been.
     pub fn write_many(&mut self, peer: PeerId, writes: &[Write], terms: impl Into<Terms>) -> Result<usize> {
         let terms = terms.into();
