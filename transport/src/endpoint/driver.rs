@@ -98,7 +98,7 @@ impl Client {
     /// Ask for a transfer.
     ///
     /// # Errors
-    /// Gives the request back if [`WINDOW`] of them have no answer yet, or the driver does not keep up.
+    /// Gives the request back if 256 of them have no answer yet, or the driver does not keep up.
     pub fn submit(&mut self, request: Request, terms: impl Into<Terms>) -> Result<(), Request> {
         if self.open == WINDOW {
             return Err(request);
