@@ -204,7 +204,7 @@ impl Game {
                     return Ok(Ball::Over);
                 }
             }
-            core::hint::spin_loop();
+            vervain_transport::sync::spin_loop();
             looks = looks.wrapping_add(1);
         }
     }

@@ -283,7 +283,7 @@ impl Pair {
     fn look_around(&mut self) -> Result<(), Failure> {
         // on a busy machine the other side may be waiting for this core
         if self.shares_core || self.quiet > QUIET {
-            std::thread::yield_now();
+            vervain_transport::sync::thread::yield_now();
         }
         if self.polls.is_multiple_of(ALIVE) {
             self.end.is_up(self.peer).map_err(|error| self.lost(error))?;

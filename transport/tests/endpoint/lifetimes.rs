@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use vervain_transport::auth::Secret;
-use vervain_transport::endpoint::{Access, End, Endpoint, Notify, PeerEvent, Posted, Remote, Terms};
+use vervain_transport::endpoint::{Access, End, Endpoint, Notify, PeerEvent, Remote, Terms};
 use vervain_transport::fabric::Backend;
 use vervain_transport::{Kind, Time};
 
@@ -202,7 +202,8 @@ fn blocking_calls_work_between_threads() {
                     |end: &mut Endpoint| end.next_message().map(|message| (message.peer, message.bytes.to_vec()));
                 let (peer, bytes) = there.wait_until(soon(), message).unwrap();
                 assert_eq!(bytes, b"ping");
-                let Posted::Started(sent) = there.send(peer, 0, b"pong", soon()).unwrap() else { panic!("busy") };
+                let sent =
+                    there.wait_until(soon(), |end| end.send(peer, 0, b"pong", soon()).unwrap().started()).unwrap();
                 assert!(there.wait(sent).unwrap().end.is_done());
                 // stay until the other has it
                 let left = there.wait_until(soon(), |end| match end.next_peer_event() {
@@ -214,7 +215,8 @@ fn blocking_calls_work_between_threads() {
             let peer = here.connect(&address, soon()).unwrap();
             // long enough for the other side to fall asleep
             let _ = here.wait_until(Time::now().after(Duration::from_millis(20)), |_| None::<()>);
-            here.send(peer, 0, b"ping", Terms::by(soon()).detached()).unwrap().started().unwrap();
+            let send = |end: &mut Endpoint| end.send(peer, 0, b"ping", Terms::by(soon()).detached()).unwrap().started();
+            here.wait_until(soon(), send).unwrap();
             let bytes =
                 here.wait_until(soon(), |end| end.next_message().map(|message| message.bytes.to_vec())).unwrap();
             assert_eq!(bytes, b"pong");
