@@ -39,22 +39,22 @@ macro_rules! stress {
 }
 
 stress!(spsc_ring, |count| {
-    let mut ring = spsc::Ring::<u64, 256>::new();
+    let mut ring = spsc::Ring::<u64, 1024>::new();
     let (mut sender, mut receiver) = ring.split();
     from_one(count, |value| sender.push(value).is_ok(), || receiver.pop());
 });
 
 stress!(mpsc_ring, |count| {
-    let mut ring = mpsc::Ring::<u64, 256>::new();
+    let mut ring = mpsc::Ring::<u64, 1024>::new();
     let (sender, mut receiver) = ring.split();
     let other = sender.clone();
     from_two(count, |value| sender.push(value).is_ok(), |value| other.push(value).is_ok(), || receiver.pop());
 });
 
 stress!(record_ring, |count| {
-    let words = Inline::<{ record::words(64) }>::new();
-    let mut producer = record::Producer::attach(&words, 64).unwrap();
-    let mut consumer = record::Consumer::attach(&words, 64).unwrap();
+    let words = Inline::<{ record::words(1024) }>::new();
+    let mut producer = record::Producer::attach(&words, 1024).unwrap();
+    let mut consumer = record::Consumer::attach(&words, 1024).unwrap();
     let pop = || {
         let record = consumer.pop().unwrap()?;
         assert_eq!(record, [record[0]; 8], "SP-3");
@@ -64,10 +64,10 @@ stress!(record_ring, |count| {
 });
 
 stress!(device_fifo, |count| {
-    let words = Inline::<{ fifo::words(64) }>::new();
+    let words = Inline::<{ fifo::words(1024) }>::new();
     let claims = Inline::<{ fifo::PRODUCER_WORDS }>::new();
-    let producer = Producer::attach(&words, &claims, 64).unwrap();
-    let mut consumer = Consumer::attach(&words, 64).unwrap();
+    let producer = Producer::attach(&words, &claims, 1024).unwrap();
+    let mut consumer = Consumer::attach(&words, 1024).unwrap();
     let claim = |value| {
         let triggers = [trigger(value)];
         let mut claim = producer.claim(&triggers);
@@ -83,9 +83,9 @@ stress!(device_fifo, |count| {
 });
 
 stress!(device_fifo_in_batches, |count: u64| {
-    let (words, claims) = (Owned::new(fifo::words(16)), Owned::new(fifo::PRODUCER_WORDS));
-    let producer = Producer::attach(words.clone(), claims, 16).unwrap();
-    let mut consumer = Consumer::attach(words, 16).unwrap();
+    let (words, claims) = (Owned::new(fifo::words(256)), Owned::new(fifo::PRODUCER_WORDS));
+    let producer = Producer::attach(words.clone(), claims, 256).unwrap();
+    let mut consumer = Consumer::attach(words, 256).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut next = 0;
@@ -108,7 +108,7 @@ stress!(device_fifo_in_batches, |count: u64| {
 });
 
 stress!(completion_queue, |count| {
-    let mut queue = completion::Queue::<u64, 64>::new();
+    let mut queue = completion::Queue::<u64, 1024>::new();
     let (mut reserver, mut poller) = queue.split();
     let mut other = reserver.clone();
     let complete = |value| reserver.reserve().map(|ticket| ticket.complete(value)).is_some();
