@@ -2,9 +2,11 @@
 
 use alloc::{format, string::String, string::ToString, vec::Vec};
 
+use super::messages::Purpose;
 use super::peers::{Peer, State};
+use super::post::Terms;
 use super::table::NONE;
-use super::{Endpoint, Explanation, PeerEvent, PeerId};
+use super::{Endpoint, Explanation, PeerEvent, PeerId, Posted};
 use crate::{
     Error, Kind, Rank, Result, Time,
     fabric::{Backend, LinkId},
@@ -89,7 +91,26 @@ impl Endpoint {
         peer.wanted = AT_FIRST.min(self.limits.receives);
         self.peers.dialing -= u32::from(was_dialled);
         self.feed(id);
-        self.peers.news.push_back(PeerEvent::Up(id));
+        self.peers.ungreeted.push(id);
+    }
+
+    /// Say hello to peers that have given credit by now: from then on they are up, and whoever sends to them finds room.
+    pub(super) fn greet(&mut self) {
+        let mut ungreeted = core::mem::take(&mut self.peers.ungreeted);
+        ungreeted.retain(|&id| {
+            match self.send_for(Purpose::Hello, id, 0, &[], Terms::by(Time::NEVER).detached(), NONE) {
+                Ok(Posted::Busy) => return true,
+                Ok(Posted::Started(_)) => {
+                    self.heard += 1;
+                    self.peers.get_mut(id).is_greeted = true;
+                    self.peers.news.push_back(PeerEvent::Up(id));
+                }
+                // its end says so
+                Err(_) => {}
+            }
+            false
+        });
+        self.peers.ungreeted.append(&mut ungreeted);
     }
 
     pub(super) fn on_down(&mut self, backend: usize, link: LinkId, error: Error) {
@@ -160,7 +181,7 @@ impl Endpoint {
     /// Why it is down; `InvalidArgument` if there is no such peer.
     pub fn is_up(&self, peer: PeerId) -> Result<bool> {
         match self.peers.find(peer)?.state {
-            State::Up => Ok(true),
+            State::Up => Ok(self.peers.get(peer).is_greeted),
             State::Dialing => Ok(false),
             State::Down(error) => Err(error),
         }
@@ -211,6 +232,7 @@ fn new(who: Who, backend: u8, link: LinkId, state: State, deadline: Time) -> Pee
         receives: 0,
         wanted: 0,
         idle: Vec::new(),
+        is_greeted: false,
         is_hungry: false,
         barriers: (0, 0),
         refused: Vec::new(),

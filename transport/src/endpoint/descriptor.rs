@@ -193,6 +193,7 @@ impl Endpoint {
         for backend in 0..self.backends.len() {
             self.poll_backend(backend, self.now);
         }
+        self.greet();
         if self.heard != heard {
             self.backends.iter_mut().for_each(|fabric| fabric.disarm());
             self.tidy(self.now);

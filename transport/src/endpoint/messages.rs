@@ -36,6 +36,8 @@ pub(super) enum Purpose {
     User = 1,
     /// A barrier.
     Barrier = 2,
+    /// The first of a peer: it has receives of ours, and so are we sure of room.
+    Hello = 3,
 }
 
 /// A message that arrived.
@@ -243,6 +245,7 @@ impl Endpoint {
                 self.peers.get_mut(id).barriers.0 += 1;
                 self.put_back(id, slot);
             }
+            (true, kind) if kind == Purpose::Hello as u8 => self.put_back(id, slot),
             _ => {
                 self.put_back(id, slot);
                 self.break_off(id, Kind::Corrupt.into());

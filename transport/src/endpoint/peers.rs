@@ -52,6 +52,8 @@ pub(super) struct Peer {
     pub wanted: u32,
     /// Slots that are to be posted again.
     pub idle: Vec<u32>,
+    /// It took our first message: whoever sends next finds room.
+    pub is_greeted: bool,
     /// It is in the list of those whose slots are to be posted.
     pub is_hungry: bool,
     /// Barrier messages that came, and that our barriers have waited for.
@@ -71,6 +73,8 @@ pub(super) struct Peers {
     by_link: Vec<Vec<u32>>,
     /// Links that are dialled or up, by backend.
     in_use: Vec<u32>,
+    /// Peers whose link is up, and that have given no credit yet.
+    pub ungreeted: Vec<PeerId>,
     /// Peers that are being connected.
     pub dialing: u32,
     pub news: VecDeque<PeerEvent>,
@@ -86,6 +90,7 @@ impl Peers {
             all: Vec::new(),
             by_link: vec![Vec::new(); backends],
             in_use: vec![0; backends],
+            ungreeted: Vec::new(),
             dialing: 0,
             news: VecDeque::new(),
             waiting: Vec::new(),

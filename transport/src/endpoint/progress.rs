@@ -16,6 +16,9 @@ impl Endpoint {
         if !self.peers.waiting.is_empty() {
             self.push_waiting();
         }
+        if !self.peers.ungreeted.is_empty() {
+            self.greet();
+        }
         if !self.groups.is_empty() {
             self.step_barriers();
         }

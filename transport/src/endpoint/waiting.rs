@@ -131,6 +131,7 @@ impl Endpoint {
         self.backends[on].arm();
         let heard = self.heard;
         self.poll_backend(on, now);
+        self.greet();
         let value = ready(self);
         if value.is_some() || self.heard != heard || !self.peers.waiting.is_empty() {
             self.backends[on].disarm();
