@@ -3,10 +3,10 @@
 use super::memory::Local;
 use super::regions::RemoteSpan;
 use super::table::NONE;
-use super::{Endpoint, PeerId, Posted};
+use super::{Access, Endpoint, PeerId, Posted};
 use crate::{
     Kind, Result, Time,
-    fabric::{INLINE, LinkId, Op, Span, Target},
+    fabric::{INLINE, LinkId, Op, RemoteId, Span, Target},
 };
 
 /// When a transfer must have ended, and what its completion brings back. A [`Time`] converts.
@@ -317,9 +317,15 @@ impl Endpoint {
         Ok(Span { region, offset: local.offset, bytes: local.bytes })
     }
 
+    /// A peer's region that is open. One that is not, since its peer is gone, says why that is.
+    #[inline]
+    fn opened(&self, remote: RemoteSpan) -> Result<(PeerId, RemoteId, Access)> {
+        self.regions.remote(remote).map_err(|error| self.peers.up(remote.region.peer).err().unwrap_or(error))
+    }
+
     #[inline]
     pub(super) fn writable(&self, remote: RemoteSpan) -> Result<(PeerId, Target)> {
-        let (peer, id, access) = self.regions.remote(remote)?;
+        let (peer, id, access) = self.opened(remote)?;
         if !access.writes() {
             return Err(Kind::AccessDenied.into());
         }
@@ -327,7 +333,7 @@ impl Endpoint {
     }
 
     fn readable(&self, remote: RemoteSpan) -> Result<(PeerId, Target)> {
-        let (peer, id, access) = self.regions.remote(remote)?;
+        let (peer, id, access) = self.opened(remote)?;
         if !access.reads() {
             return Err(Kind::AccessDenied.into());
         }

@@ -31,6 +31,8 @@ impl Deref for Advert {
 pub struct RemoteRegion {
     index: u32,
     generation: u32,
+    /// Whose it is, to say why a region that is no more cannot be used.
+    pub(super) peer: PeerId,
     bytes: u64,
 }
 
@@ -354,7 +356,7 @@ impl Endpoint {
             }
         };
         let generation = self.regions.theirs[index as usize].generation;
-        Ok(RemoteRegion { index, generation, bytes: advert.bytes })
+        Ok(RemoteRegion { index, generation, peer, bytes: advert.bytes })
     }
 
     /// Forget a peer's region.

@@ -113,7 +113,7 @@ fn everything_with_a_peer_that_is_gone_ends_and_nothing_new_starts() {
         assert_eq!(down.0, peer);
         assert!(matches!(down.1.kind(), Kind::PeerDied | Kind::PeerLeft | Kind::LinkFailed), "{fabric}: {}", down.1);
         let refused = world.ends[0].write(local.all(), remote.at(0), Notify::No, soon());
-        assert!(refused.is_err());
+        assert_eq!(refused.unwrap_err(), down.1, "why, though its region is forgotten too");
         assert_eq!(world.ends[0].send(peer, 0, b"x", soon()).unwrap_err(), down.1);
         assert_eq!(world.ends[0].open(), 0);
         drop(exposed);
