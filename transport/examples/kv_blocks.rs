@@ -8,7 +8,7 @@
 
 mod support;
 
-use support::{Channel, Process, Result, accept, soon, start, until_left};
+use support::{Channel, Process, Result, accept, soon, until_left};
 use vervain_transport::endpoint::{Access, Arrivals, Endpoint, Exposed, Notify, PageList, Pages};
 
 const LAYERS: u64 = 24;
@@ -94,7 +94,8 @@ fn prefill(mut channel: Channel) -> Result {
             let from = pool.all().pages(PageList::listed(&ours, BLOCK).after(layer * LAYER));
             let to = remote.pages(PageList::listed(&theirs, BLOCK).after(layer * LAYER));
             let notify = Notify::Immediate(prompt * LAYERS as u32 + layer as u32);
-            transfers.push(start(&mut endpoint, |endpoint| endpoint.write_paged(BLOCK, from, to, notify, soon()))?);
+            transfers
+                .push(endpoint.wait_start(soon(), |endpoint| endpoint.write_paged(BLOCK, from, to, notify, soon()))?);
         }
         // a block is used again when its transfers have ended
         for transfer in transfers {

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use support::{Channel, Process, Result, accept, finish, receive, soon, start, until_left};
+use support::{Channel, Process, Result, accept, finish, receive, soon, until_left};
 use vervain_transport::endpoint::{Access, End, Endpoint, Local, Notify, Pages, PeerId, RemoteRegion, Write};
 use vervain_transport::fabric::Backend;
 
@@ -87,7 +87,8 @@ fn trainer(fabric: Backend) -> Result {
 /// How many transfers ended well, and how one did not.
 fn push_until_it_fails(endpoint: &mut Endpoint, peer: PeerId, all: Local, remote: RemoteRegion) -> Result<(u32, End)> {
     for count in 0.. {
-        let write = start(endpoint, |endpoint| endpoint.write(all, remote.at(0), Notify::Immediate(NEXT), soon()))?;
+        let write = endpoint
+            .wait_start(soon(), |endpoint| endpoint.write(all, remote.at(0), Notify::Immediate(NEXT), soon()))?;
         let end = endpoint.wait(write)?.end;
         if !end.is_done() {
             finish(endpoint, |endpoint| endpoint.send(peer, 0, b"it failed", soon()))?;

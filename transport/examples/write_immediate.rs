@@ -4,7 +4,7 @@
 
 mod support;
 
-use support::{Channel, Process, Result, accept, finish, receive, soon, start, until_left};
+use support::{Channel, Process, Result, accept, finish, receive, soon, until_left};
 use vervain_transport::endpoint::{Access, Notify, Pages};
 
 /// What the immediate means is between the two sides.
@@ -60,7 +60,7 @@ fn writer(mut channel: Channel) -> Result {
     for offset in (0..ROWS).map(|row| row * ROW) {
         let row = source.span(offset, ROW);
         let notify = Notify::Immediate(ROW_DONE);
-        transfers.push(start(&mut endpoint, |endpoint| endpoint.write(row, remote.at(offset), notify, soon()))?);
+        transfers.push(endpoint.wait_start(soon(), |endpoint| endpoint.write(row, remote.at(offset), notify, soon()))?);
     }
     for transfer in transfers {
         endpoint.wait(transfer)?.end.ok()?;

@@ -46,8 +46,8 @@ fn take(path: &Path) -> Vec<u8> {
 }
 
 /// Start a transfer and give its end, or why it did not start.
-fn run(endpoint: &mut Endpoint, mut post: impl FnMut(&mut Endpoint) -> Result<Posted>) -> Result<End> {
-    let transfer = endpoint.wait_until(soon(), |endpoint| post(endpoint).map(Posted::started).transpose())??;
+fn run(endpoint: &mut Endpoint, post: impl FnMut(&mut Endpoint) -> Result<Posted>) -> Result<End> {
+    let transfer = endpoint.wait_start(soon(), post)?;
     Ok(endpoint.wait(transfer)?.end)
 }
 
@@ -60,13 +60,13 @@ fn accept(endpoint: &mut Endpoint) -> PeerId {
 }
 
 /// Several endpoints of one process, polled in turn.
-fn together<T>(ends: &mut [&mut Endpoint], mut ready: impl FnMut(&mut [&mut Endpoint]) -> Option<T>) -> T {
+fn together<T>(what: &str, ends: &mut [&mut Endpoint], mut ready: impl FnMut(&mut [&mut Endpoint]) -> Option<T>) -> T {
     let end = soon();
     loop {
         if let Some(value) = ready(ends) {
             return value;
         }
-        assert!(Time::now() < end, "waited in vain");
+        assert!(Time::now() < end, "waited in vain for {what}");
         ends.iter_mut().for_each(|endpoint| endpoint.poll(Time::now()));
     }
 }
@@ -181,7 +181,7 @@ impl Pair {
     fn new(fabric: Backend) -> Self {
         let (mut here, mut there) = (endpoint(fabric).unwrap(), endpoint(fabric).unwrap());
         let peer = here.dial(&there.address().unwrap(), soon()).unwrap();
-        let back = together(&mut [&mut here, &mut there], |ends| match ends[1].next_peer_event()? {
+        let back = together("a peer", &mut [&mut here, &mut there], |ends| match ends[1].next_peer_event()? {
             PeerEvent::Up(back) => Some(back),
             PeerEvent::Down(_, error) => panic!("{error}"),
         });
@@ -194,20 +194,17 @@ impl Pair {
     /// A write of this value arrives, and its immediate is counted.
     fn write(&mut self, value: u8) {
         let Self { here, there, peer, exposed, advert } = self;
-        let remote = together(&mut [here, there], |ends| ends[0].open_region(*peer, advert).ok());
+        let remote = together("the region", &mut [here, there], |ends| ends[0].open_region(*peer, advert).ok());
         let told = there.expect(u32::from(value), 1);
         let post = |ends: &mut [&mut Endpoint]| {
             let posted = ends[0].write_inline(&[value; 64], remote.at(64), Notify::Immediate(u32::from(value)), soon());
             posted.unwrap().started()
         };
-        let transfer = together(&mut [here, there], post);
-        let done =
-            together(
-                &mut [here, there],
-                |ends| {
-                    if told.is_complete() { ends[0].end_of(transfer).unwrap() } else { None }
-                },
-            );
+        let transfer = together("room", &mut [here, there], post);
+        let over = |ends: &mut [&mut Endpoint]| {
+            if told.is_complete() { ends[0].end_of(transfer).unwrap() } else { None }
+        };
+        let done = together("the write", &mut [here, there], over);
         let mut copy = [0; 64];
         exposed.copy_out(64, &mut copy).unwrap();
         assert_eq!((done.end, copy), (End::Done, [value; 64]));
@@ -245,12 +242,12 @@ fn body_that_forks() {
     pair.write(2);
     let Pair { mut here, mut there, exposed, .. } = pair;
     there.start_revoke(&exposed, soon()).unwrap();
-    together(&mut [&mut here, &mut there], |ends| ends[1].revoked(&exposed).then_some(()));
+    together("the revocation", &mut [&mut here, &mut there], |ends| ends[1].revoked(&exposed).then_some(()));
     let region = there.reclaim(exposed).unwrap();
     assert_eq!(there.bytes(&region).unwrap()[64..128], [2; 64]);
     drop(here);
     let down = |ends: &mut [&mut Endpoint]| matches!(ends[0].next_peer_event()?, PeerEvent::Down(..)).then_some(());
-    together(&mut [&mut there], down);
+    together("the goodbye", &mut [&mut there], down);
     // SAFETY: the child is ours and was not waited for.
     unsafe {
         assert_eq!(libc::kill(idle, libc::SIGKILL), 0);
@@ -293,7 +290,7 @@ fn body_without_descriptors() {
         let dialled = pair.here.dial(&idle.address().unwrap(), Time::now().after(Duration::from_millis(200)));
         if let Ok(peer) = dialled {
             let ends = &mut [&mut pair.here, &mut idle];
-            together(ends, |ends| match ends[0].is_up(peer) {
+            together("an answer", ends, |ends| match ends[0].is_up(peer) {
                 Ok(false) => None,
                 Ok(true) => Some(()),
                 Err(_) => Some(()),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use vervain_transport::Time;
 use vervain_transport::auth::Secret;
-use vervain_transport::endpoint::{Builder, Endpoint, PeerEvent, PeerId, Posted, Transfer};
+use vervain_transport::endpoint::{Builder, Endpoint, PeerEvent, PeerId, Posted};
 
 pub type Result<T = (), E = Box<dyn Error>> = core::result::Result<T, E>;
 
@@ -122,16 +122,8 @@ pub fn receive(endpoint: &mut Endpoint) -> Result<Vec<u8>> {
     Ok(endpoint.wait_until(soon(), |endpoint| endpoint.next_message().map(|message| message.bytes.to_vec()))?)
 }
 
-/// Start a transfer, waiting while there is no room for it.
-pub fn start(
-    endpoint: &mut Endpoint,
-    mut post: impl FnMut(&mut Endpoint) -> vervain_transport::Result<Posted>,
-) -> Result<Transfer> {
-    Ok(endpoint.wait_until(soon(), |endpoint| post(endpoint).map(Posted::started).transpose())??)
-}
-
 /// Start a transfer and wait for its end, which must be a good one.
 pub fn finish(endpoint: &mut Endpoint, post: impl FnMut(&mut Endpoint) -> vervain_transport::Result<Posted>) -> Result {
-    let transfer = start(endpoint, post)?;
+    let transfer = endpoint.wait_start(soon(), post)?;
     Ok(endpoint.wait(transfer)?.end.ok()?)
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Arrivals, Completion, Endpoint, Exposed, PeerId, Quarantined, Region, Transfer};
+use super::{Arrivals, Completion, Endpoint, Exposed, PeerId, Posted, Quarantined, Region, Transfer};
 use crate::{Error, Kind, Result, Time, sync};
 
 /// Polls before the first yield: about 20 us.
@@ -35,6 +35,18 @@ impl Endpoint {
                 Err(error)
             }
         }
+    }
+
+    /// Start a transfer, waiting while there is no room for it: a peer that has just come up has given no credit yet.
+    ///
+    /// # Errors
+    /// `TimedOut`, or why it cannot be started.
+    pub fn wait_start(
+        &mut self,
+        deadline: Time,
+        mut start: impl FnMut(&mut Self) -> Result<Posted>,
+    ) -> Result<Transfer> {
+        self.wait_until(deadline, |endpoint| start(endpoint).map(Posted::started).transpose())?
     }
 
     /// Wait for the end of a transfer, which comes by its own deadline.

@@ -67,6 +67,7 @@ impl World {
             _ => None,
         });
         assert_eq!(self.ends[0].next_peer_event(), Some(PeerEvent::Up(peer)));
+        self.until("quiet", |ends| ends.iter().all(|end| end.open() == 0).then_some(()));
         self.peers.push(Some(peer));
         self.back.push(Some(back));
     }
