@@ -185,17 +185,20 @@ impl Endpoint {
         self.start(peer, Uses::NOTHING, terms.into(), |token| Op::Flush { token })
     }
 
-    /// Start several writes to one peer, in order, each with an end of its own; the contexts of `terms` are those of the writes. Returns how
-    /// many were started: the rest found no room.
+    /// Start several writes to one peer, in order, each with an end of its own and the context of the write. Returns how many were started:
+    /// the rest found no room, or the next call says why not.
     ///
     /// # Errors
-    /// As for [`Endpoint::write`], for any of the writes; none of the batch of 16 that it belongs to was started then, and what came
-    /// before has been.
+    /// As for [`Endpoint::write`], for any of the first 16 writes; nothing was started then.
     pub fn write_many(&mut self, peer: PeerId, writes: &[Write], terms: impl Into<Terms>) -> Result<usize> {
         let terms = terms.into();
         let mut started = 0;
         for batch in writes.chunks(BATCH) {
-            let count = self.write_batch(peer, batch, terms)?;
+            let count = match self.write_batch(peer, batch, terms) {
+                Ok(count) => count,
+                Err(_) if started > 0 => break,
+                Err(error) => return Err(error),
+            };
             started += count;
             if count < batch.len() {
                 break;
@@ -233,11 +236,8 @@ impl Endpoint {
         };
         let accepted = *posted.as_ref().unwrap_or(&0);
         for (&index, write) in entries[..accepted].iter().zip(writes) {
-            let entry = self.transfers.get_mut(index);
-            entry.outstanding = 1;
-            entry.detached = terms.detached;
-            entry.region = write.local.region.index;
-            self.regions.add_use(write.local.region.index);
+            self.note_start(index, Uses { region: write.local.region.index, ..Uses::NOTHING }, terms);
+            self.transfers.get_mut(index).outstanding = 1;
         }
         for &index in entries[accepted..count].iter().rev() {
             self.transfers.withdraw(index);

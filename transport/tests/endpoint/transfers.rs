@@ -220,6 +220,25 @@ fn many_writes_end_one_by_one_in_order() {
 }
 
 #[test]
+fn writes_before_a_refused_one_are_counted_and_it_is_named_by_the_next_call() {
+    for fabric in FABRICS {
+        let mut world = World::of(fabric, 2);
+        let peer = world.peers[1].unwrap();
+        let (_exposed, remote) = world.share(1, &[0; 64], Access::Write);
+        let local = world.region(0, &[1; 64]);
+        let good = Write { local: local.span(0, 1), remote: remote.at(0), notify: Notify::No, context: 0 };
+        let mut writes = [good; 20];
+        writes[18].remote = remote.at(u64::MAX);
+        let started = world.ends[0].write_many(peer, &writes, soon()).unwrap();
+        assert_eq!(started, 16, "the batch before");
+        assert!(world.ends[0].write_many(peer, &writes[started..], soon()).is_err());
+        world.until("the ends of those", |ends| (ends[0].open() == 0).then_some(()));
+        let ended = core::iter::from_fn(|| world.ends[0].next_completion()).count();
+        assert_eq!(ended, started);
+    }
+}
+
+#[test]
 fn scatter_reaches_all_and_ends_once() {
     for fabric in FABRICS {
         let mut world = World::of(fabric, 4);
