@@ -193,10 +193,10 @@ impl Endpoint {
         for backend in 0..self.backends.len() {
             self.poll_backend(backend, self.now);
         }
-        self.greet();
+        // what was granted before the bells were armed has rung nothing
+        self.tidy(self.now);
         if self.heard != heard {
             self.backends.iter_mut().for_each(|fabric| fabric.disarm());
-            self.tidy(self.now);
             return false;
         }
         self.wakeup.arm(&self.backends);

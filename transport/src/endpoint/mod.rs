@@ -145,7 +145,7 @@ pub struct Endpoint {
     /// Reused by every poll.
     events: Vec<Event>,
     polls: u32,
-    /// Events so far.
+    /// Events of fabrics, and ends of transfers, so far: whoever waits looks again when there are more.
     heard: u64,
     /// Whoever waits polls again by then.
     #[cfg(feature = "std")]

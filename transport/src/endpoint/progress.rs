@@ -126,6 +126,7 @@ impl Endpoint {
             self.messages.end_send(slot);
         }
         let end = self.transfers.end(index);
+        self.heard += 1;
         if parent != NONE {
             self.on_part_ended(parent, end);
         }

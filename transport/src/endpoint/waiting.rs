@@ -142,8 +142,9 @@ impl Endpoint {
         }
         self.backends[on].arm();
         let heard = self.heard;
+        // what was granted before the bell was armed has rung nothing
         self.poll_backend(on, now);
-        self.greet();
+        self.tidy(now);
         let value = ready(self);
         if value.is_some() || self.heard != heard || !self.peers.waiting.is_empty() {
             self.backends[on].disarm();

@@ -8,7 +8,7 @@ use vervain_transport::endpoint::{
 };
 use vervain_transport::{Kind, Time};
 
-use crate::world::{FABRICS, PATIENCE, endpoint, pattern, soon};
+use crate::world::{FABRICS, PATIENCE, World, endpoint, pattern, soon};
 
 /// Whether the descriptor could be read within this time.
 fn readable(fd: RawFd, limit: Duration) -> bool {
@@ -70,6 +70,36 @@ fn descriptor_tells_of_newcomers_of_messages_and_of_their_end() {
     }
 }
 
+/// Credit that comes before the bell is armed rings nothing: arming looks for what waits for it.
+#[test]
+fn arming_hands_over_what_found_no_room_before() {
+    for fabric in FABRICS {
+        let mut world = World::of(fabric, 2);
+        let (peer, back) = (world.peers[1].unwrap(), world.back[1].unwrap());
+        let mut sent = 0;
+        while world.ends[0].send(peer, 0, b"full", Terms::by(soon()).detached()).unwrap().started().is_some() {
+            sent += 1;
+        }
+        let barrier = world.ends[0].barrier(&[peer], soon()).unwrap().started().unwrap();
+        let other = world.start(1, |end| end.barrier(&[back], soon()));
+        // only the other one is polled: it takes the messages and gives credit
+        let mut taken = 0;
+        let limit = soon();
+        while taken < sent {
+            world.ends[1].poll(Time::now());
+            taken += usize::from(world.ends[1].next_message().is_some());
+            assert!(Time::now() < limit);
+        }
+        (0..10).for_each(|_| world.ends[1].poll(Time::now()));
+        while !world.ends[0].arm() {
+            assert!(Time::now() < limit);
+        }
+        let met = polled(&mut world.ends[1], |end| end.end_of(other).unwrap());
+        assert!(met.end.is_done(), "{fabric}: the barrier's message left with arming");
+        assert!(world.end(0, barrier).end.is_done());
+    }
+}
+
 #[test]
 fn nothing_to_come_is_nothing_to_read() {
     for fabric in FABRICS {
@@ -93,16 +123,16 @@ fn driven(
     let peer = driver.call(move |end| end.dial(&address, soon()).unwrap()).unwrap();
     let back = there.wait_until(soon(), up).unwrap();
     let is_up = || driver.call(move |end| end.is_up(peer).unwrap()).unwrap();
-    polled(&mut there, || is_up().then_some(()));
+    polled(&mut there, |_| is_up().then_some(()));
     (driver, clients, there, peer, back)
 }
 
 /// Poll until `ready` gives something that comes from another thread, and so wakes nobody here.
-fn polled<T>(there: &mut Endpoint, mut ready: impl FnMut() -> Option<T>) -> T {
+fn polled<T>(there: &mut Endpoint, mut ready: impl FnMut(&mut Endpoint) -> Option<T>) -> T {
     let limit = soon();
     loop {
         there.poll(Time::now());
-        if let Some(value) = ready() {
+        if let Some(value) = ready(there) {
             return value;
         }
         assert!(Time::now() < limit, "nothing comes");
@@ -111,7 +141,7 @@ fn polled<T>(there: &mut Endpoint, mut ready: impl FnMut() -> Option<T>) -> T {
 }
 
 fn answer(client: &mut Client, there: &mut Endpoint) -> vervain_transport::endpoint::Answer {
-    polled(there, || client.next_answer())
+    polled(there, |_| client.next_answer())
 }
 
 #[test]
@@ -121,7 +151,7 @@ fn clients_on_several_threads_get_their_own_answers() {
         let region = there.allocate(2 * 4096).unwrap();
         let (exposed, advert) = there.advertise(region, back, Access::ReadWrite).unwrap();
         let open = move |end: &mut Endpoint| end.open_region(peer, &advert).ok();
-        let remote = polled(&mut there, || driver.call(open).unwrap());
+        let remote = polled(&mut there, |_| driver.call(open).unwrap());
         let local = driver
             .call(|end| {
                 let mut region = end.allocate(4096).unwrap();
@@ -153,7 +183,7 @@ fn clients_on_several_threads_get_their_own_answers() {
                     })
                 })
                 .collect();
-            polled(&mut there, || threads.iter().all(|thread| thread.is_finished()).then_some(()));
+            polled(&mut there, |_| threads.iter().all(|thread| thread.is_finished()).then_some(()));
         });
         let mut bytes = [0; 64];
         exposed.copy_out(4096, &mut bytes).unwrap();
@@ -172,7 +202,7 @@ fn refused_and_late_requests_are_answered_too() {
         assert_eq!((late.context, late.verdict), (1, Verdict::Refused(Kind::TimedOut.into())));
         driver.call(move |end| end.disconnect(peer)).unwrap().unwrap();
         let gone = move |end: &mut Endpoint| end.is_up(peer).is_err();
-        polled(&mut there, || driver.call(gone).unwrap().then_some(()));
+        polled(&mut there, |_| driver.call(gone).unwrap().then_some(()));
         client.submit(Request::Flush { peer }, Terms::by(soon()).context(2)).unwrap();
         let refused = answer(client, &mut there);
         assert!(matches!(refused.verdict, Verdict::Refused(_)) && refused.context == 2);
