@@ -160,29 +160,21 @@ impl Builder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
     bytes: usize,
-    huge: Huge,
+    huge: bool,
     node: Option<u32>,
     prefault: bool,
 }
 
-/// Whether memory is asked for in huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Huge {
-    /// It is not.
-    No,
-    /// It is; a system that has none gives small ones.
-    Advise,
-}
-
 impl Pages {
-    /// At least this many bytes, in pages of the usual size.
+    /// At least this many bytes, in pages as the fabric sees fit.
     pub fn new(bytes: usize) -> Self {
-        Self { bytes, huge: Huge::No, node: None, prefault: false }
+        Self { bytes, huge: false, node: None, prefault: false }
     }
 
-    /// At least this many bytes, in huge pages where the system has them.
+    /// At least this many bytes, for which the kernel is asked for huge pages. Whether it gives any for memory that processes share is a setting
+    /// of the system: `vervain doctor` shows it.
     pub fn huge(bytes: usize) -> Self {
-        Self { huge: Huge::Advise, ..Self::new(bytes) }
+        Self { huge: true, ..Self::new(bytes) }
     }
 
     /// On this NUMA node alone.
@@ -209,7 +201,7 @@ impl Endpoint {
         drop(policy);
         let region = region?;
         let place = (region.shared.start, region.bytes());
-        if pages.huge == Huge::Advise {
+        if pages.huge {
             crate::host::pages::advise_huge(place.0, place.1);
         }
         if pages.prefault {

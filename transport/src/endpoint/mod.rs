@@ -82,7 +82,7 @@ use crate::{
 
 pub use crate::fabric::Access;
 #[cfg(feature = "std")]
-pub use builder::{Builder, Huge, Pages};
+pub use builder::{Builder, Pages};
 pub use counters::{Arrivals, Counter};
 #[cfg(feature = "std")]
 pub use driver::{Answer, Client, Driver, Request, Verdict};
