@@ -25,7 +25,7 @@ impl PeerId {
 /// What happened to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
-    /// It can be used: we connected to it, or it connected to us.
+    /// It can be used: we connected to it, or it connected to us. It has given credit; a message of its own may have come before.
     Up(PeerId),
     /// It is gone for good; everything under way with it has ended.
     Down(PeerId, Error),

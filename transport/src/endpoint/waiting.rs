@@ -37,7 +37,7 @@ impl Endpoint {
         }
     }
 
-    /// Start a transfer, waiting while there is no room for it: a peer that has just come up has given no credit yet.
+    /// Start a transfer, waiting while there is no room for it.
     ///
     /// # Errors
     /// `TimedOut`, or why it cannot be started.
