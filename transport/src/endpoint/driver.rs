@@ -10,11 +10,11 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::{Endpoint, Local, Notify, PeerId, Posted, RemoteSpan, Terms};
+use super::{Endpoint, Local, Notify, PeerId, Posted, Refused, RemoteSpan, Terms};
 use crate::{Error, Kind, Result, Time, fabric::Doorbell, ring::spsc};
 
 /// Requests of one client that were not answered.
-pub const WINDOW: usize = 256;
+const WINDOW: usize = 256;
 
 type Sender<T> = spsc::SharedSender<T, WINDOW>;
 type Receiver<T> = spsc::SharedReceiver<T, WINDOW>;
@@ -138,7 +138,7 @@ type Call = Box<dyn FnOnce(&mut Endpoint) + Send>;
 /// A thread that polls an endpoint, and sleeps while there is nothing to do.
 #[derive(Debug)]
 pub struct Driver {
-    thread: Option<JoinHandle<Endpoint>>,
+    thread: Option<JoinHandle<Option<Endpoint>>>,
     calls: Option<mpsc::Sender<Call>>,
     bells: Arc<[Doorbell]>,
 }
@@ -147,9 +147,12 @@ impl Driver {
     /// Let a thread, on this processor if one is named, drive the endpoint for so many clients.
     ///
     /// # Errors
-    /// `InvalidArgument` for a processor that we may not use, `Os` if there is no thread to be had. The endpoint is lost then, and its peers
-    /// see it leave.
-    pub fn start(endpoint: Endpoint, clients: usize, processor: Option<usize>) -> Result<(Self, Vec<Client>)> {
+    /// Gives the endpoint back: what the system says of a processor that we may not use, or if there is no thread to be had.
+    pub fn start(
+        endpoint: Endpoint,
+        clients: usize,
+        processor: Option<usize>,
+    ) -> Result<(Self, Vec<Client>), Box<Refused<Endpoint>>> {
         let bells: Arc<[Doorbell]> = endpoint.bells().into();
         let (mut desks, mut made) = (Vec::new(), Vec::new());
         for _ in 0..clients {
@@ -158,15 +161,14 @@ impl Driver {
             made.push(client);
         }
         let (calls, called) = mpsc::channel();
-        let (placed, place) = mpsc::channel();
-        let run = move || {
-            let result = processor.map_or(Ok(()), crate::host::affinity::pin_to);
-            let is_placed = result.is_ok();
-            let _ = placed.send(result);
-            if is_placed { run(endpoint, desks, &called) } else { endpoint }
+        let (hand_over, taken_over) = mpsc::channel();
+        let run = move || Some(run(taken_over.recv().ok()?, desks, &called));
+        let thread = match spawn(processor, run) {
+            Ok(thread) => thread,
+            Err(error) => return Err(Box::new(Refused { value: endpoint, error })),
         };
-        let thread = std::thread::Builder::new().name("vervain-driver".into()).spawn(run)?;
-        place.recv().map_err(|_| Error::new(Kind::Bug))??;
+        // the thread waits for it
+        let _ = hand_over.send(endpoint);
         Ok((Self { thread: Some(thread), calls: Some(calls), bells }, made))
     }
 
@@ -199,7 +201,7 @@ impl Driver {
     fn end(&mut self) -> Option<Endpoint> {
         self.calls = None;
         self.bells.iter().for_each(Doorbell::ring);
-        self.thread.take()?.join().ok()
+        self.thread.take()?.join().ok()?
     }
 }
 
@@ -207,6 +209,22 @@ impl Drop for Driver {
     fn drop(&mut self) {
         drop(self.end());
     }
+}
+
+/// A thread in its place.
+fn spawn<T: Send + 'static>(
+    processor: Option<usize>,
+    run: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Result<JoinHandle<Option<T>>> {
+    let (placed, place) = mpsc::channel();
+    let run = move || {
+        // whoever started us waits for it, and drops what `run` waits for if it is bad news
+        let _ = placed.send(processor.map_or(Ok(()), crate::host::affinity::pin_to));
+        run()
+    };
+    let thread = std::thread::Builder::new().name("vervain-driver".into()).spawn(run)?;
+    place.recv().map_err(|_| Error::new(Kind::Bug))??;
+    Ok(thread)
 }
 
 fn pair(bells: &Arc<[Doorbell]>) -> (Desk, Client) {

@@ -221,6 +221,12 @@ fn driver_sleeps_wakes_for_clients_and_survives_a_call_that_panics() {
     let panicked = driver.call(|_| -> () { std::panic::resume_unwind(Box::new("on purpose")) });
     assert_eq!(panicked.unwrap_err().kind(), Kind::Aborted);
     assert!(driver.call(move |end| end.is_up(peer)).unwrap().unwrap());
-    let nowhere = Driver::start(endpoint(FABRICS[0], Default::default()), 0, Some(1 << 20));
-    assert!(nowhere.is_err());
+}
+
+#[test]
+fn endpoint_that_cannot_be_driven_comes_back() {
+    let endpoint = endpoint(FABRICS[0], Default::default());
+    let who = endpoint.who();
+    let refused = Driver::start(endpoint, 0, Some(1 << 20)).unwrap_err();
+    assert_eq!(refused.value.who(), who);
 }
