@@ -88,6 +88,8 @@ impl Endpoint {
         let peer = self.peers.get_mut(id);
         let was_dialled = peer.state == State::Dialing;
         peer.state = State::Up;
+        // nothing is left to be tried
+        peer.address = Vec::new();
         peer.wanted = AT_FIRST.min(self.limits.receives);
         self.peers.dialing -= u32::from(was_dialled);
         self.feed(id);

@@ -14,7 +14,7 @@ use super::post::{Terms, Uses};
 use super::table::NONE;
 use super::{Endpoint, PeerId, Posted};
 use crate::{
-    Error, Kind, Result,
+    Kind, Result,
     fabric::{self, LinkId, Op, Outcome, RegionId, Span},
 };
 
@@ -218,10 +218,10 @@ impl Endpoint {
         let Some(id) = self.peers.of_link(backend, link) else { return self.messages.give_back(slot) };
         match result {
             Ok(Outcome::Received { immediate: Some(value), .. }) => {
-                if !self.counters.add(value) {
-                    self.backends[backend].close(link);
-                }
                 self.put_back(id, slot);
+                if !self.counters.add(value) {
+                    self.break_off(id);
+                }
             }
             Ok(Outcome::Received { bytes, immediate: None }) => self.on_message(id, slot, bytes),
             Ok(_) | Err(_) => {
@@ -248,13 +248,13 @@ impl Endpoint {
             (true, kind) if kind == Purpose::Hello as u8 => self.put_back(id, slot),
             _ => {
                 self.put_back(id, slot);
-                self.break_off(id, Kind::Corrupt.into());
+                self.break_off(id);
             }
         }
     }
 
-    /// The peer does what no correct peer does.
-    fn break_off(&mut self, id: PeerId, _error: Error) {
+    /// The peer does what no correct peer does, or we have no memory for what it sends.
+    fn break_off(&mut self, id: PeerId) {
         let (backend, link) = (usize::from(self.peers.get(id).backend), self.peers.get(id).link);
         self.backends[backend].close(link);
     }
@@ -294,7 +294,7 @@ impl Endpoint {
         while let Some(&slot) = self.peers.get(id).idle.last() {
             let op = match self.slot_span(backend, slot, SLOT as u64) {
                 Ok(local) => Op::Receive { token: RECEIVE | u64::from(slot), local },
-                Err(error) => return self.break_off(id, error),
+                Err(_) => return self.break_off(id),
             };
             match self.backends[backend].post(link, &[op]) {
                 Ok(1) => drop(self.peers.get_mut(id).idle.pop()),
