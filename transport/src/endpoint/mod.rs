@@ -73,6 +73,7 @@ mod driver;
 mod waiting;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::time::Duration;
 
 use crate::{
     Kind, Result, Time,
@@ -144,7 +145,8 @@ pub struct Endpoint {
     now: Time,
     /// Reused by every poll.
     events: Vec<Event>,
-    polls: u32,
+    /// When fabrics without peers were last polled.
+    looked: Time,
     /// Events of fabrics, and ends of transfers, so far: whoever waits looks again when there are more.
     heard: u64,
     /// Whoever waits polls again by then.
@@ -156,8 +158,8 @@ pub struct Endpoint {
 
 /// Events taken from a fabric at a time.
 const EVENTS: usize = 256;
-/// A fabric without peers is looked at every so many polls.
-const IDLE: u32 = 64;
+/// A fabric without peers is looked at this often, for newcomers.
+const IDLE: Duration = Duration::from_micros(200);
 
 impl Endpoint {
     /// An endpoint over fabrics of yours, in order of preference. `who.incarnation` must differ between starts, and be the one that
@@ -191,7 +193,7 @@ impl Endpoint {
             limits,
             now: Time::default(),
             events: Vec::with_capacity(EVENTS),
-            polls: 0,
+            looked: Time::default(),
             heard: 0,
         })
     }
@@ -211,9 +213,12 @@ impl Endpoint {
         #[cfg(feature = "std")]
         self.disarm();
         self.now = now;
-        self.polls = self.polls.wrapping_add(1);
+        let is_due = now.since(self.looked) >= IDLE;
+        if is_due {
+            self.looked = now;
+        }
         for backend in 0..self.backends.len() {
-            if self.peers.uses(backend) || self.polls.is_multiple_of(IDLE) {
+            if is_due || self.peers.uses(backend) {
                 self.poll_backend(backend, now);
             }
         }

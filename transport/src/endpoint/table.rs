@@ -257,11 +257,8 @@ impl Transfers {
         self.take(self.handle(self.first))
     }
 
-    /// Open entries whose deadline has passed are given to `expire`. Costs nothing while none can have.
+    /// Open entries whose deadline has passed are given to `expire`. None has before [`Transfers::earliest`].
     pub fn expire(&mut self, now: Time, mut expire: impl FnMut(u32)) {
-        if now < self.earliest {
-            return;
-        }
         let mut earliest = Time::NEVER;
         for (index, entry) in self.entries.iter().enumerate() {
             let is_running = entry.state == State::Open && entry.ending == Ending::No;

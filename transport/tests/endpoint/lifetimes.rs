@@ -179,6 +179,25 @@ fn fabric_is_chosen_by_what_both_have_and_the_choice_is_explained() {
     assert_eq!(none.unwrap_err().kind(), Kind::InvalidArgument);
 }
 
+/// A fabric that nobody uses yet is looked at by time, not by the number of polls.
+#[test]
+fn newcomers_over_an_idle_fabric_are_noticed_however_rarely_we_poll() {
+    let secret = || Endpoint::builder().secret(Secret::from_bytes([5; 32])).tcp(loopback());
+    let (mut host, mut guest) = (secret().build().unwrap(), secret().without(Backend::Shm).build().unwrap());
+    let peer = guest.dial(&host.address().unwrap(), soon()).unwrap();
+    let (mut now, mut polls) = (Time::now(), 0);
+    while !guest.is_up(peer).unwrap() {
+        for _ in 0..10_000 {
+            guest.poll(Time::now());
+        }
+        // as a program does that has a tick of 10 ms
+        now = now.after(Duration::from_millis(10));
+        host.poll(now);
+        polls += 1;
+        assert!(polls < 60, "every poll looks");
+    }
+}
+
 #[test]
 fn bytes_that_are_no_address_are_refused() {
     let mut end = endpoint(Backend::Shm, Default::default());
