@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use vervain_transport::Time;
 use vervain_transport::auth::Secret;
-use vervain_transport::endpoint::{Access, Endpoint, Exposed, Notify, PeerEvent, PeerId, RemoteRegion, Terms, Write};
+use vervain_transport::endpoint::{
+    Access, Counter, Endpoint, Exposed, Notify, PeerEvent, PeerId, Posted, RemoteRegion, Terms, Write,
+};
 use vervain_transport::fabric::{Backend, tcp};
 use vervain_transport::host::{affinity::pin_to, ping_pong};
 
@@ -29,6 +31,9 @@ struct Side {
     peer: PeerId,
     mine: Exposed,
     theirs: RemoteRegion,
+    counter: Counter,
+    polls: u32,
+    now: Time,
 }
 
 const REGION: usize = 32 << 20;
@@ -60,16 +65,20 @@ fn pair(backend: Backend) -> [Side; 2] {
         }
     };
     let (theirs_a, theirs_b) = (open(0), open(1));
-    [Side { end: a, peer, mine: mine_a, theirs: theirs_a }, Side { end: b, peer: back, mine: mine_b, theirs: theirs_b }]
+    let side = |mut end: Endpoint, peer, mine, theirs| {
+        let counter = end.counter(VALUE);
+        Side { end, peer, mine, theirs, counter, polls: 0, now: Time::now() }
+    };
+    [side(a, peer, mine_a, theirs_a), side(b, back, mine_b, theirs_b)]
 }
 
 /// Nanoseconds per half round trip of a game that both sides play.
-fn half_round_trip(sides: [Side; 2], count: u64, play: fn(&mut Side, u64, u64)) -> f64 {
+fn half_round_trip(sides: [Side; 2], count: u64, game: &'static Game) -> f64 {
     let [mut a, mut b] = sides;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             pin_to(1).unwrap();
-            (0..count).for_each(|round| play(&mut b, 1, round));
+            (0..count).for_each(|round| game.play(&mut b, false, round));
             // the last message is on its way
             let end = Instant::now() + Duration::from_millis(50);
             while Instant::now() < end {
@@ -78,94 +87,77 @@ fn half_round_trip(sides: [Side; 2], count: u64, play: fn(&mut Side, u64, u64)) 
         });
         pin_to(0).unwrap();
         let warm = count / 10;
-        (0..warm).for_each(|round| play(&mut a, 0, round));
+        (0..warm).for_each(|round| game.play(&mut a, true, round));
         let begin = Instant::now();
-        (warm..count).for_each(|round| play(&mut a, 0, round));
+        (warm..count).for_each(|round| game.play(&mut a, true, round));
         begin.elapsed().as_nanos() as f64 / (2 * (count - warm)) as f64
     })
 }
 
-/// A time for polls: the clock is looked at now and then, as any busy loop does.
-fn time(polls: &mut u32) -> Time {
-    thread_local!(static NOW: core::cell::Cell<Time> = const { core::cell::Cell::new(Time::from_nanos(0)) });
-    *polls = polls.wrapping_add(1);
-    if *polls % 64 == 1 {
-        NOW.set(Time::now());
-    }
-    NOW.get()
-}
-
-fn messages(side: &mut Side, who: u64, _round: u64) {
-    let mut polls = 0;
-    if who == 0 {
-        while side.end.send(side.peer, 0, &[7; 8], never().detached()).unwrap().started().is_none() {
-            side.end.poll(time(&mut polls));
+impl Side {
+    /// Poll as a busy loop does, which looks at the clock now and then.
+    fn poll(&mut self) {
+        if self.polls.is_multiple_of(64) {
+            self.now = Time::now();
         }
+        self.polls = self.polls.wrapping_add(1);
+        self.end.poll(self.now);
     }
-    while side.end.next_message().is_none() {
-        side.end.poll(time(&mut polls));
-    }
-    if who == 1 {
-        while side.end.send(side.peer, 0, &[7; 8], never().detached()).unwrap().started().is_none() {
-            side.end.poll(time(&mut polls));
+
+    /// Start a transfer of which only the effect counts.
+    fn start(&mut self, post: impl Fn(&mut Self) -> vervain_transport::Result<Posted>) {
+        while post(self).unwrap().started().is_none() {
+            self.poll();
         }
     }
 }
 
-fn write_to_memory(side: &mut Side, who: u64, round: u64) {
-    let mut polls = 0;
-    let mut pass = |side: &mut Side| {
-        let word = (round + 1).to_le_bytes();
-        while side
-            .end
-            .write_inline(&word, side.theirs.at(0), Notify::No, never().detached())
-            .unwrap()
-            .started()
-            .is_none()
-        {
-            side.end.poll(time(&mut polls));
-        }
-    };
-    if who == 0 {
-        pass(side);
-    }
-    let mut looks = 0u32;
-    while side.mine.load(0).unwrap() != round + 1 {
-        looks += 1;
-        if looks.is_multiple_of(16) {
-            side.end.poll(time(&mut looks));
-        }
-    }
-    if who == 1 {
-        pass(side);
-    }
-    side.end.poll(time(&mut looks));
+/// How a ball is passed in some round, and how the other side sees that it has come.
+struct Game {
+    name: &'static str,
+    pass: fn(&mut Side, u64),
+    has_come: fn(&mut Side, u64) -> bool,
 }
 
-fn immediates(side: &mut Side, who: u64, round: u64) {
-    let counter = side.end.counter(5);
-    let mut polls = 0;
-    let pass = |side: &mut Side| {
-        let mut polls = 0;
-        let remote = side.theirs.at(64);
-        while side
-            .end
-            .write_inline(&[1; 8], remote, Notify::Immediate(5), never().detached())
-            .unwrap()
-            .started()
-            .is_none()
-        {
-            side.end.poll(time(&mut polls));
+const GAMES: [Game; 3] = [
+    Game {
+        name: "send 8 B",
+        pass: |side, _| side.start(|side| side.end.send(side.peer, 0, &[7; 8], never().detached())),
+        has_come: |side, _| side.end.next_message().is_some(),
+    },
+    Game {
+        name: "write 8 B, seen in memory",
+        pass: |side, round| {
+            let word = (round + 1).to_le_bytes();
+            side.start(|side| side.end.write_inline(&word, side.theirs.at(0), Notify::No, never().detached()));
+        },
+        // several looks for each poll, as a program does that waits for memory
+        has_come: |side, round| (0..16).any(|_| side.mine.load(0).unwrap() == round + 1),
+    },
+    Game {
+        name: "write 8 B + immediate",
+        pass: |side, _| {
+            let notify = Notify::Immediate(VALUE);
+            side.start(|side| side.end.write_inline(&[1; 8], side.theirs.at(64), notify, never().detached()));
+        },
+        has_come: |side, round| side.counter.get() == round + 1,
+    },
+];
+
+/// The value of immediates.
+const VALUE: u32 = 5;
+
+impl Game {
+    fn play(&self, side: &mut Side, begins: bool, round: u64) {
+        if begins {
+            (self.pass)(side, round);
         }
-    };
-    if who == 0 {
-        pass(side);
-    }
-    while counter.get() != round + 1 {
-        side.end.poll(time(&mut polls));
-    }
-    if who == 1 {
-        pass(side);
+        while !(self.has_come)(side, round) {
+            side.poll();
+        }
+        if !begins {
+            (self.pass)(side, round);
+        }
     }
 }
 
@@ -183,15 +175,15 @@ fn rate(backend: Backend) -> f64 {
         })
         .collect();
     let count = if backend == Backend::Shm { 4_000_000u64 } else { 100_000 };
-    let (mut started, mut ended, mut polls) = (0u64, 0u64, 0);
+    let (mut started, mut ended) = (0u64, 0u64);
     let begin = Instant::now();
     while ended < count {
         if started < count {
             started += a.end.write_many(a.peer, &writes, never()).unwrap() as u64;
         }
-        a.end.poll(time(&mut polls));
+        a.poll();
         if backend == Backend::Tcp {
-            b.end.poll(time(&mut polls));
+            b.poll();
         }
         while let Some(done) = a.end.next_completion() {
             black_box(done.context);
@@ -214,9 +206,9 @@ fn bandwidth(backend: Backend, bytes: u64) -> (f64, f64) {
         let span = local.span(0, bytes);
         let transfer = a.end.write(span, a.theirs.at(0), Notify::No, never()).unwrap().started().unwrap();
         while a.end.end_of(transfer).unwrap().is_none() {
-            a.end.poll(Time::now());
+            a.poll();
             if backend == Backend::Tcp {
-                b.end.poll(Time::now());
+                b.poll();
             }
         }
         ours.push(begin.elapsed().as_secs_f64());
@@ -234,21 +226,18 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn main() {
-    type Game = (&'static str, fn(&mut Side, u64, u64));
-    let games: [Game; 3] =
-        [("send 8 B", messages), ("write 8 B, seen in memory", write_to_memory), ("write 8 B + immediate", immediates)];
     for backend in [Backend::Shm, Backend::Tcp] {
         let count = if backend == Backend::Shm { 200_000 } else { 10_000 };
-        let (mut raw, mut times) = (Vec::new(), vec![Vec::new(); games.len()]);
+        let (mut raw, mut times) = (Vec::new(), vec![Vec::new(); GAMES.len()]);
         for _ in 0..ROUNDS {
             raw.push(ping_pong::one_way_nanoseconds(0, 1, 40).unwrap());
-            for ((_, play), times) in games.iter().zip(&mut times) {
-                times.push(half_round_trip(pair(backend), count, *play));
+            for (game, times) in GAMES.iter().zip(&mut times) {
+                times.push(half_round_trip(pair(backend), count, game));
             }
         }
         let raw = median(&mut raw);
         println!("{backend}: raw half round trip of a cache line {raw:.0} ns");
-        for ((name, _), times) in games.iter().zip(&mut times) {
+        for (Game { name, .. }, times) in GAMES.iter().zip(&mut times) {
             let ours = median(times);
             println!("{backend}: {name:<28} {ours:>8.0} ns  {:>6.2} of it", ours / raw);
         }
