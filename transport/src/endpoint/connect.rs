@@ -155,7 +155,7 @@ impl Endpoint {
             self.give_up(waiting, error);
         }
         self.release_slots(id);
-        self.regions.forget_peer(id);
+        self.close_regions_of(id);
     }
 
     /// Leave a peer: everything under way with it ends, then it is down.

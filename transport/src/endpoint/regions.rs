@@ -145,15 +145,12 @@ impl Regions {
         self.ours[index as usize].uses += 1;
     }
 
-    /// A peer is gone, and what it opened.
-    pub fn forget_peer(&mut self, peer: PeerId) {
-        for (opened, index) in
-            self.theirs.iter_mut().zip(0..).filter(|(opened, _)| opened.is_open && opened.peer == peer)
-        {
-            opened.is_open = false;
-            opened.generation = opened.generation.wrapping_add(1);
-            self.free_theirs.push(index);
-        }
+    /// Close a peer's region.
+    fn close(&mut self, index: u32) {
+        let opened = &mut self.theirs[index as usize];
+        opened.is_open = false;
+        opened.generation = opened.generation.wrapping_add(1);
+        self.free_theirs.push(index);
     }
 
     fn add(&mut self, place: (NonNull<u8>, usize), owner: Owner, dropped: &Arc<super::Dropped>) -> Result<Region> {
@@ -365,12 +362,22 @@ impl Endpoint {
     /// `InvalidArgument` if it is not open.
     pub fn close_region(&mut self, region: RemoteRegion) -> Result<()> {
         let (peer, remote, _) = self.regions.remote(region.at(0))?;
-        let slot = &mut self.regions.theirs[region.index as usize];
-        slot.is_open = false;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.regions.free_theirs.push(region.index);
+        self.regions.close(region.index);
         let backend = usize::from(self.peers.get(peer).backend);
         self.backends[backend].forget(remote)
+    }
+
+    /// A peer is gone, and what it opened.
+    pub(super) fn close_regions_of(&mut self, peer: PeerId) {
+        let backend = usize::from(self.peers.get(peer).backend);
+        for index in 0..self.regions.theirs.len() {
+            let Opened { remote, is_open, peer: owner, .. } = self.regions.theirs[index];
+            if is_open && owner == peer {
+                self.regions.close(index as u32);
+                // a fabric that forgets with the link does not know it any more
+                let _ = self.backends[backend].forget(remote);
+            }
+        }
     }
 
     /// Start to take a region back from all peers; [`Endpoint::revoked`] says when that is over.
