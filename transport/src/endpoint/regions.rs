@@ -114,14 +114,22 @@ pub(super) struct Regions {
     free: Vec<u32>,
     theirs: Vec<Opened>,
     free_theirs: Vec<u32>,
-    /// Region of a backend's number, by backend.
-    by_id: Vec<Vec<u32>>,
+    /// Revocations that fabrics have not answered: backend, its number for the region, and ours.
+    asked: Vec<(usize, RegionId, u32)>,
+    backends: usize,
 }
 
 impl Regions {
     pub fn new(endpoint: u64, backends: usize) -> Self {
-        let by_id = vec![Vec::new(); backends];
-        Self { endpoint, ours: Vec::new(), free: Vec::new(), theirs: Vec::new(), free_theirs: Vec::new(), by_id }
+        Self {
+            endpoint,
+            ours: Vec::new(),
+            free: Vec::new(),
+            theirs: Vec::new(),
+            free_theirs: Vec::new(),
+            asked: Vec::new(),
+            backends,
+        }
     }
 
     #[inline]
@@ -154,12 +162,11 @@ impl Regions {
     }
 
     fn add(&mut self, place: (NonNull<u8>, usize), owner: Owner, dropped: &Arc<super::Dropped>) -> Result<Region> {
-        let backends = self.by_id.len();
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.ours.len()).map_err(|_| Kind::NoSpace)?;
-                let ids = vec![NONE; backends];
+                let ids = vec![NONE; self.backends];
                 let none = Revoking::No;
                 self.ours.push(Registered {
                     shared: None,
@@ -182,11 +189,6 @@ impl Regions {
 
     fn set_id(&mut self, index: u32, backend: usize, id: RegionId) {
         self.ours[index as usize].ids[backend] = id.0;
-        let by_id = &mut self.by_id[backend];
-        if by_id.len() <= id.0 as usize {
-            by_id.resize(id.0 as usize + 1, NONE);
-        }
-        by_id[id.0 as usize] = index;
     }
 }
 
@@ -401,8 +403,12 @@ impl Endpoint {
             if known.keys & 1 << backend == 0 {
                 continue;
             }
-            match fabric.revoke(RegionId(known.ids[backend]), deadline) {
-                Ok(()) => backends |= 1 << backend,
+            let id = RegionId(known.ids[backend]);
+            match fabric.revoke(id, deadline) {
+                Ok(()) => {
+                    backends |= 1 << backend;
+                    self.regions.asked.push((backend, id, index));
+                }
                 Err(why) => error = Some(why),
             }
         }
@@ -410,8 +416,9 @@ impl Endpoint {
     }
 
     pub(super) fn on_revoked(&mut self, backend: usize, region: RegionId, result: Result<()>) {
-        let Some(&index) = self.regions.by_id[backend].get(region.0 as usize) else { return };
-        let Some(known) = self.regions.ours.get_mut(index as usize) else { return };
+        let asked = self.regions.asked.iter().position(|&(on, id, _)| (on, id) == (backend, region));
+        let Some((_, _, index)) = asked.map(|position| self.regions.asked.swap_remove(position)) else { return };
+        let known = &mut self.regions.ours[index as usize];
         let Revoking::Waiting { backends, error } = known.revoking else { return };
         let (backends, error) = (backends & !(1 << backend), error.or(result.err()));
         if result.is_ok() {
@@ -491,7 +498,6 @@ impl Endpoint {
             if id != NONE {
                 // nothing of ours uses it, so there is nothing to refuse
                 let _ = self.backends[backend].release(RegionId(id));
-                self.regions.by_id[backend][id as usize] = NONE;
             }
         }
         let fresh = Registered {
