@@ -21,7 +21,10 @@ use std::{
 use super::Endpoint;
 use crate::{
     Result, Time,
-    fabric::{Doorbell, Fabric},
+    fabric::{
+        Doorbell, Fabric,
+        doorbell::{eventfd, wake_event},
+    },
 };
 
 /// Longest wait of a bell's thread before it looks whether it is still wanted.
@@ -65,10 +68,12 @@ impl Wakeup {
     pub fn new(backends: &[Box<dyn Fabric>]) -> Result<Self> {
         // SAFETY: no pointers.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        let epoll = owned(epoll)?;
-        // SAFETY: no pointers.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        let event = Arc::new(owned(event)?);
+        if epoll < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let event = Arc::new(eventfd()?);
         let wakeup = Self { epoll, event, watchers: Vec::new(), is_armed: false };
         wakeup.add(wakeup.event.as_fd())?;
         for fabric in backends {
@@ -164,19 +169,9 @@ impl Shared {
         let mut wanted = self.lock();
         if *wanted == Wanted::Ring {
             *wanted = Wanted::Nothing;
-            let one = 1u64;
-            // SAFETY: `one` is 8 live bytes and the descriptor is open. A full counter can be read as well.
-            unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+            wake_event(&self.event);
         }
     }
-}
-
-fn owned(fd: RawFd) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Endpoint {

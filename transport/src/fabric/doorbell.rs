@@ -17,7 +17,8 @@
 
 use core::time::Duration;
 use std::{
-    os::fd::{AsRawFd, OwnedFd},
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::Arc,
 };
 
@@ -177,7 +178,19 @@ impl Doorbell {
     }
 }
 
-fn wake_event(event: &OwnedFd) {
+/// An eventfd: a counter that epoll can wait for.
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded: `fd` is a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Let whoever waits for an eventfd go on.
+pub(crate) fn wake_event(event: &OwnedFd) {
     let one = 1_u64;
     // SAFETY: `one` is 8 live bytes and the descriptor is open. A full counter (EAGAIN) wakes as well.
     unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
@@ -197,9 +210,7 @@ mod tests {
     }
 
     fn event() -> (Doorbell, Arc<OwnedFd>) {
-        use std::os::fd::FromRawFd;
-        // SAFETY: no pointers; the new descriptor is owned by nobody else.
-        let event = Arc::new(unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) });
+        let event = Arc::new(eventfd().unwrap());
         (Doorbell::from_eventfd(event.clone()), event)
     }
 

@@ -7,8 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use super::stream::eventfd;
-use crate::{Result, Time, fabric::Doorbell};
+use crate::{
+    Result, Time,
+    fabric::{Doorbell, doorbell::eventfd},
+};
 
 /// What a descriptor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,14 +95,3 @@ fn message(ranges: &[iovec]) -> libc::msghdr {
     message.msg_iovlen = ranges.len();
     message
 }
-
-/// An eventfd: a counter that epoll can wait for.
-pub(super) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded: `fd` is a fresh descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
