@@ -1,13 +1,12 @@
 //! The options as they are typed. [`super::settings`] turns them into values that make sense.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::job::Paging;
-use crate::perf::{Fabric, sizes};
+use crate::perf::{Fabric, OutputFile, sizes};
 
 /// `vervain p2p`.
 #[derive(Args, Clone, Debug)]
@@ -163,9 +162,8 @@ pub struct Place {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Results")]
 pub struct Results {
-    /// Write the results as JSON too
-    #[arg(short = 'J', long = "output_file", value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub file: OutputFile,
     /// Say which fabric is used, and why no other
     #[arg(long)]
     pub explain: bool,

@@ -9,7 +9,6 @@ use vervain_transport::fabric::Backend;
 
 use super::job::{Job, LARGEST, Table};
 use super::options::{Options, Test};
-use crate::perf::Fabric;
 use crate::perf::sizes::{self, Step};
 
 /// A run that makes sense.
@@ -67,7 +66,7 @@ impl Settings {
         if way != Way::Local && options.method.limits {
             return Err("--limits are those of two cores of one host; leave --listen and --connect out".into());
         }
-        if matches!(way, Way::Listen(..)) && options.results.json.is_some() {
+        if matches!(way, Way::Listen(..)) && options.results.file.json.is_some() {
             return Err("-J: the side that listens has no figures; give it to the one with --connect".into());
         }
         if !(1..=vervain_transport::fabric::tcp::MOST_SOCKETS).contains(&place.sockets) {
@@ -80,17 +79,13 @@ impl Settings {
         Ok(Self {
             job,
             way,
-            fabric: match place.fabric {
-                Fabric::Auto => None,
-                Fabric::Shm => Some(Backend::Shm),
-                Fabric::Tcp => Some(Backend::Tcp),
-            },
+            fabric: place.fabric.backend(),
             sockets: place.sockets,
             huge: place.huge,
             node: place.node,
             pins: !place.no_pin,
             limits: options.method.limits,
-            json: options.results.json.clone(),
+            json: options.results.file.json.clone(),
             explains: options.results.explain,
         })
     }

@@ -10,6 +10,7 @@ use super::settings::{Settings, Trust, Way};
 use crate::exit::{Failure, Status};
 use crate::machine;
 use crate::perf::human;
+use crate::perf::start::lookup;
 
 /// Be what we are, to the end.
 pub fn run(settings: &Settings) -> Result<Status, Failure> {
@@ -26,10 +27,6 @@ pub fn run(settings: &Settings) -> Result<Status, Failure> {
             initiator(settings, Channel::to(address, &secret, patience)?, &secret, None)
         }
     }
-}
-
-fn lookup(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 fn local(settings: &Settings) -> Result<Status, Failure> {

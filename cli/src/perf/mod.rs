@@ -27,7 +27,7 @@ mod verifiable;
 
 use vervain_collectives::{Communicator, Rank};
 
-pub use options::{Fabric, Options};
+pub use options::{Fabric, Options, OutputFile};
 use people::Person;
 pub use settings::algorithm;
 use settings::{Roots, Settings};
@@ -40,7 +40,7 @@ use crate::progress::{Audience, Progress};
 /// Do what the options ask for.
 pub fn run(options: Options) -> Status {
     if options.method.limits {
-        return conclude(limits::run(options.job.ranks, options.results.json.as_deref()));
+        return conclude(limits::run(options.job.ranks, options.results.file.json.as_deref()));
     }
     let settings = match Settings::new(&options) {
         Ok(settings) => settings,

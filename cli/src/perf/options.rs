@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
+use vervain_transport::fabric::Backend;
 
 use super::benchmark::Benchmark;
 use super::foreign::Foreign;
@@ -137,15 +138,23 @@ pub struct Job {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Results")]
 pub struct Results {
-    /// Write the results as JSON too
-    #[arg(short = 'J', long = "output_file", value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub file: OutputFile,
     /// Draw time and bus bandwidth over size, with the alpha-beta fit
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// Append the time of day to each line
     #[arg(short = 'S', long = "report_timestamps", value_name = "0|1", num_args = 0..=1, default_value = "0", default_missing_value = "1", action = ArgAction::Set)]
     pub timestamps: u8,
+}
+
+/// Where results go as JSON.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Results")]
+pub struct OutputFile {
+    /// Write the results as JSON too
+    #[arg(short = 'J', long = "output_file", value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `--fabric`.
@@ -157,6 +166,17 @@ pub enum Fabric {
     Shm,
     /// Sockets
     Tcp,
+}
+
+impl Fabric {
+    /// The only one, if one was asked for.
+    pub const fn backend(self) -> Option<Backend> {
+        match self {
+            Fabric::Auto => None,
+            Fabric::Shm => Some(Backend::Shm),
+            Fabric::Tcp => Some(Backend::Tcp),
+        }
+    }
 }
 
 /// `--proto`.

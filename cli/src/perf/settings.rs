@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use vervain_collectives::plan::{Algorithm, Needs, builders};
 use vervain_collectives::{Config, DataType, Protocol, ReduceOp};
-use vervain_transport::fabric::Backend;
 
 use super::benchmark::Benchmark;
 use super::data::collective;
-use super::options::{Fabric, Options, Proto};
+use super::options::{Options, Proto};
 use super::people::Pinning;
 use super::sizes::{self, Step};
 
@@ -160,7 +159,7 @@ impl Settings {
             inject: inject(options)?,
             registered,
             plan: plan(benchmark, options)?,
-            json: options.results.json.clone(),
+            json: options.results.file.json.clone(),
             plot: options.results.plot.clone(),
             timestamps: options.results.timestamps != 0,
             pinning: if options.job.no_pin { Pinning::Free } else { Pinning::OwnCore },
@@ -313,11 +312,7 @@ fn inject(options: &Options) -> Result<Inject, String> {
 fn config(options: &Options) -> Result<Config, String> {
     let job = &options.job;
     let mut config = Config {
-        fabric: match job.fabric {
-            Fabric::Auto => None,
-            Fabric::Shm => Some(Backend::Shm),
-            Fabric::Tcp => Some(Backend::Tcp),
-        },
+        fabric: job.fabric.backend(),
         algorithm: job.algo.as_deref().map(algorithm).transpose()?,
         protocol: job.proto.map(|proto| match proto {
             Proto::Ll => Protocol::Ll,

@@ -33,7 +33,7 @@ pub enum Join {
 }
 
 /// A variable of this process.
-fn lookup(name: &str) -> Option<String> {
+pub fn lookup(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
