@@ -7,7 +7,7 @@ use super::latency::Latency;
 use super::limits::Limits;
 use super::meet::Person;
 use super::pair::Pair;
-use crate::perf::clock;
+use crate::perf::json::framed;
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -29,11 +29,7 @@ pub fn document(
     limits: Option<&Limits>,
     started: &str,
 ) -> Value {
-    json!({
-        "version": 1,
-        "vervain_version": env!("CARGO_PKG_VERSION"),
-        "start_time": started,
-        "args": std::env::args().collect::<Vec<_>>(),
+    let results = json!({
         "config": pair.job,
         "fabric": fabric,
         "initiator": people[0],
@@ -45,8 +41,8 @@ pub fn document(
         "latency": findings.latencies.iter().map(latency).collect::<Vec<_>>(),
         "bandwidth": findings.bandwidths.iter().map(bandwidth).collect::<Vec<_>>(),
         "check": { "wrong_bytes": findings.wrong, "okay": findings.wrong == 0, "checked": pair.job.checks },
-        "end_time": clock::now(),
-    })
+    });
+    framed(started, results)
 }
 
 fn latency(line: &Latency) -> Value {

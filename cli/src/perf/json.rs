@@ -22,18 +22,29 @@ pub fn document(
     findings: &Findings,
     started: &str,
 ) -> Value {
-    json!({
-        "version": 1,
-        "vervain_version": env!("CARGO_PKG_VERSION"),
-        "start_time": started,
-        "args": std::env::args().collect::<Vec<_>>(),
+    let results = json!({
         "config": config(communicator, settings),
         "devices": people.iter().map(Person::to_json).collect::<Vec<_>>(),
         "results": findings.rows.iter().map(result).collect::<Vec<_>>(),
         "out_of_bounds": { "count": findings.wrong, "okay": findings.wrong == 0 },
         "average_bus_bandwidth": { "bandwidth": findings.mean_busbw(), "okay": "unchecked" },
+    });
+    framed(started, results)
+}
+
+/// The results of a run that ends now, with what every run says of itself.
+pub fn framed(started: &str, results: Value) -> Value {
+    let mut run = json!({
+        "version": 1,
+        "vervain_version": env!("CARGO_PKG_VERSION"),
+        "start_time": started,
+        "args": std::env::args().collect::<Vec<_>>(),
         "end_time": clock::now(),
-    })
+    });
+    if let (Value::Object(run), Value::Object(results)) = (&mut run, results) {
+        run.extend(results);
+    }
+    run
 }
 
 /// Write a document, in place of what was there.
