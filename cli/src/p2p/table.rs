@@ -81,7 +81,7 @@ mod tests {
         times.record(500).unwrap();
         let slow = Latency { size: 4 << 30, iterations: 1, times, ways: 2 };
         let fast = Bandwidth { size: 4 << 30, iterations: 5, peak: 12345.6, average: 1.0, rate: 0.1 };
-        let limits = Limits { line: Some(0.125), copies: vec![(4 << 30, 2.0)] };
+        let limits = Limits { line: Some(0.125), copies: vec![(256 << 20, 2.0)] };
         assert_eq!(latency(&slow, None).split_whitespace().count(), 9);
         assert_eq!(latency(&slow, Some(&limits)).split_whitespace().last(), Some("2.00"));
         assert_eq!(latency(&slow, Some(&Limits::default())).split_whitespace().last(), Some("n/a"));
