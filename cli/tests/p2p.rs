@@ -106,19 +106,52 @@ fn json_holds_what_the_tables_show() {
     assert_eq!(done.rows()[0].len(), 10, "{done:?}");
 }
 
-/// A side that listens, and where.
-fn listen(options: &str) -> (Child, BufReader<ChildStdout>, String) {
-    let mut child = vervain(&format!("p2p {options} --listen 127.0.0.1:0"))
-        .env("VERVAIN_SECRET", SECRET)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("# listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
-    (child, out, address)
+/// A process with what it prints; killed if the test ends before it.
+struct Side {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Side {
+    fn start(line: &str) -> Self {
+        let mut command = vervain(line);
+        command.env("VERVAIN_SECRET", SECRET).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    /// A side that listens, and where.
+    fn listen(options: &str) -> (Self, String) {
+        let mut side = Self::start(&format!("p2p {options} --listen 127.0.0.1:0"));
+        let line = side.line_with("listening");
+        let address = line.strip_prefix("# listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        (side, address)
+    }
+
+    /// The next line that has this word.
+    fn line_with(&mut self, word: &str) -> String {
+        let mut lines = self.out.by_ref().lines().map(Result::unwrap);
+        lines.find(|line| line.contains(word)).unwrap_or_else(|| panic!("no line with {word}"))
+    }
+
+    /// The status, and what it complained about.
+    fn finish(mut self) -> (Option<i32>, String) {
+        let mut err = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code(), err)
+    }
+
+    fn kill(&self, signal: &str) {
+        kill(signal, &self.child.id().to_string());
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn connect(options: &str, address: &str, secret: &str) -> Done {
@@ -128,27 +161,26 @@ fn connect(options: &str, address: &str, secret: &str) -> Done {
 #[test]
 fn two_sides_meet_over_a_socket_and_the_connecting_one_decides() {
     for fabric in ["shm", "tcp"] {
-        let (mut there, _out, address) = listen("write");
+        let (there, address) = Side::listen("write");
         let done = connect(&format!("write --sizes 8,5000 -n 20 --fabric {fabric}"), &address, SECRET);
         assert_eq!(done.status, 0, "{fabric}: {done:?}");
         assert_eq!(done.rows().len(), 4, "{done:?}");
         assert!(done.out.contains(&format!("fabric {fabric}")), "{done:?}");
-        assert_eq!(there.wait().unwrap().code(), Some(0));
+        assert_eq!(there.finish(), (Some(0), String::new()));
     }
 }
 
 #[test]
 fn strangers_and_other_tests_are_refused() {
-    let (mut there, _out, address) = listen("write");
+    let (there, address) = Side::listen("write");
     let stranger = connect("write -b 8 -n 5", &address, &SECRET.replace('0', "1"));
     assert_eq!(stranger.status, 3, "{stranger:?}");
     assert!(stranger.err.contains("secret"), "{stranger:?}");
     let other = connect("read -b 8 -n 5", &address, SECRET);
     assert_eq!(other.status, 2, "{other:?}");
     assert!(other.err.contains("it measures read, and this side listens for write"), "{other:?}");
-    assert_eq!(there.wait().unwrap().code(), Some(2));
-    let mut err = String::new();
-    there.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    let (status, err) = there.finish();
+    assert_eq!(status, Some(2), "{err}");
     assert!(err.contains("a stranger at 127.0.0.1"), "{err}");
 }
 
@@ -196,4 +228,32 @@ fn an_interrupt_ends_both() {
     let (job, pids) = endless("shm");
     kill("-INT", &job.id().to_string());
     assert!(ends_with_status_3(job, &pids).contains("interrupted by signal 2"));
+}
+
+#[test]
+fn an_interrupt_is_a_failure_of_whoever_waits_for_the_other_side() {
+    for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+        let (there, _address) = Side::listen("write");
+        there.kill(signal);
+        let (status, err) = there.finish();
+        assert_eq!((status, err), (Some(3), format!("error: interrupted by signal {number}\n")));
+    }
+}
+
+#[test]
+fn an_interrupt_of_one_machine_is_a_failure_of_both() {
+    for fabric in ["shm", "tcp"] {
+        for interrupts_the_listener in [false, true] {
+            let (there, address) = Side::listen("write");
+            let mut here =
+                Side::start(&format!("p2p write -b 8 --duration 1000 --fabric {fabric} --connect {address}"));
+            here.line_with("#bytes");
+            let (victim, other) = if interrupts_the_listener { (there, here) } else { (here, there) };
+            victim.kill("-INT");
+            assert_eq!(victim.finish(), (Some(3), "error: interrupted by signal 2\n".into()), "{fabric}");
+            let (status, err) = other.finish();
+            let name = if interrupts_the_listener { "error: the target (process" } else { "error: the initiator (process" };
+            assert!(status == Some(3) && err.contains(name), "{fabric}: {status:?} {err}");
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! Which side this process is, and how it meets the other one.
 
-use vervain_collectives::launch::{Launcher, expected_ranks};
+use vervain_collectives::launch::{Launcher, Signals, expected_ranks};
 use vervain_transport::host::affinity;
 
 use super::limits::{self, Limits};
 use super::meet::{self, Answer, Channel, Person, Proposal};
 use super::pair::{self, Pair, Side};
 use super::settings::{Settings, Trust, Way};
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, conclude};
 use crate::machine;
 use crate::perf::human;
 use crate::perf::start::lookup;
@@ -15,6 +15,9 @@ use crate::perf::start::lookup;
 /// Be what we are, to the end.
 pub fn run(settings: &Settings) -> Result<Status, Failure> {
     let patience = settings.patience();
+    if settings.way != Way::Local {
+        end_by_signals()?;
+    }
     match &settings.way {
         Way::Local => local(settings),
         Way::Listen(address, trust) => {
@@ -27,6 +30,17 @@ pub fn run(settings: &Settings) -> Result<Status, Failure> {
             initiator(settings, Channel::to(address, &secret, patience)?, &secret, None)
         }
     }
+}
+
+/// Let Ctrl-C fail this process, as it fails two that our launcher started. The peer sees us leave.
+fn end_by_signals() -> Result<(), Failure> {
+    let cannot = |error| Failure::failed(format!("signals cannot be held: {error}"));
+    let signals = Signals::hold().map_err(cannot)?;
+    let watch = move || {
+        let interrupted = Failure::failed(format!("interrupted by signal {}", signals.wait()));
+        std::process::exit(conclude(Err(interrupted)) as i32)
+    };
+    std::thread::Builder::new().spawn(watch).map(drop).map_err(cannot)
 }
 
 fn local(settings: &Settings) -> Result<Status, Failure> {

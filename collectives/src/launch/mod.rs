@@ -1,7 +1,8 @@
 //! How ranks are started, and how a started process learns which rank it is.
 //!
 //! [`Environment`] reads what a launcher left in the environment: our own, torchrun, Open MPI, MPICH (Hydra), srun. [`Local`] is our own: it
-//! starts the ranks of a job as processes of this host and stays until all have ended.
+//! starts the ranks of a job as processes of this host and stays until all have ended. [`Signals`] lets a program that nobody started end by
+//! Ctrl-C as it ends by an error.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -18,3 +19,4 @@ mod sys;
 
 pub use environment::{Environment, Launcher, Lookup, TORCHRUN_OFFSET, expected_ranks};
 pub use local::{Exit, Local, Output, Running};
+pub use sys::Signals;

@@ -7,9 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// SIGINT and SIGTERM of this thread as a readable descriptor instead of death. Undone when dropped.
+use vervain_transport::Time;
+
+use crate::control::poll::{self, Watch};
+
+/// SIGINT and SIGTERM of this thread, and of those that it starts later, as values instead of death. Undone when dropped, for the thread
+/// that drops it.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub struct Signals {
     fd: OwnedFd,
     before: Mask,
 }
@@ -25,7 +30,11 @@ impl core::fmt::Debug for Mask {
 }
 
 impl Signals {
-    pub(super) fn hold() -> io::Result<Self> {
+    /// From here on they do not end this process; call this before other threads exist, which would still take them.
+    ///
+    /// # Errors
+    /// What the operating system says: no descriptor is left.
+    pub fn hold() -> io::Result<Self> {
         let mut wanted = empty();
         // SAFETY: `wanted` is an initialised set, and both are signals.
         unsafe {
@@ -48,6 +57,16 @@ impl Signals {
     /// The mask before, for children.
     pub(super) fn before(&self) -> Mask {
         self.before
+    }
+
+    /// Sleep until a signal comes; its number.
+    pub fn wait(&self) -> i32 {
+        loop {
+            if let Some(signal) = self.take() {
+                return signal;
+            }
+            poll::wait(&[Watch::read(self.as_fd())], Time::now(), Time::NEVER);
+        }
     }
 
     /// The next signal that came, if one did.
