@@ -115,7 +115,7 @@ impl Channel {
     pub fn to(address: &str, secret: &Secret, patience: Duration) -> Result<Self, Failure> {
         let resolve = |error| Failure::usage(format!("--connect {address} is no host and port: {error}"));
         let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(resolve)?.collect();
-        let stream = until(patience, || TcpStream::connect(&found[..]).map(Stream::Tcp))
+        let stream = until(patience, || connect(&found, patience).map(Stream::Tcp))
             .map_err(|error| Failure::failed(format!("{address} cannot be reached: {error}")))?;
         Self::dial(stream, secret, patience)
     }
@@ -229,6 +229,18 @@ fn identity(rank: Rank, secret: &Secret) -> vervain_transport::Result<Identity> 
 fn abstract_name(name: &str) -> Result<unix::SocketAddr, Failure> {
     unix::SocketAddr::from_abstract_name(name)
         .map_err(|error| Failure::failed(format!("{name} is no name of a socket: {error}")))
+}
+
+/// Connect to the first of these that answers; a host that does not answer at all takes no longer than our patience.
+fn connect(addresses: &[SocketAddr], patience: Duration) -> std::io::Result<TcpStream> {
+    let mut result = Err(ErrorKind::AddrNotAvailable.into());
+    for address in addresses {
+        result = TcpStream::connect_timeout(address, patience / addresses.len() as u32);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 /// Try again until it works, or for so long.
