@@ -86,7 +86,7 @@ pub fn member(timeout: Duration) -> Option<Communicator> {
 
 pub const FABRIC: &str = "VERVAIN_TEST_FABRIC";
 
-fn fabric_asked_for() -> Backend {
+pub fn fabric_asked_for() -> Backend {
     if std::env::var(FABRIC).is_ok_and(|name| name == "tcp") { Backend::Tcp } else { Backend::Shm }
 }
 
