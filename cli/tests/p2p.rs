@@ -45,7 +45,7 @@ fn every_shape_of_a_transfer_gives_right_data() {
             "read --sizes 9,70K --bidirectional",
             "send --sizes 9 --bidirectional",
             "atomic --bidirectional --depth 7",
-            "write -b 8 --huge --no-pin --sockets 2 -c 0 --latency",
+            "write -b 8 --huge --no-pin -c 0 --latency",
             "read -b 8 --depth 1 --bandwidth",
         ] {
             let done = run(&format!("p2p {options} --fabric {fabric} -n 20 -w 2"));
@@ -168,6 +168,23 @@ fn two_sides_meet_over_a_socket_and_the_connecting_one_decides() {
         assert!(done.out.contains(&format!("fabric {fabric}")), "{done:?}");
         assert_eq!(there.finish(), (Some(0), String::new()));
     }
+}
+
+#[test]
+fn a_link_has_as_many_sockets_as_the_connecting_side_says() {
+    let sockets = |side: &Side| {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", side.child.id())).unwrap();
+        let names = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+        names.filter(|name| name.to_string_lossy().starts_with("socket:")).count()
+    };
+    let [one, three] = [1, 3].map(|count| {
+        let (there, address) = Side::listen("write");
+        let options = format!("write -b 8 --duration 1000 --fabric tcp --sockets {count}");
+        let mut here = Side::start(&format!("p2p {options} --connect {address}"));
+        here.line_with("#bytes");
+        [sockets(&here), sockets(&there)]
+    });
+    assert_eq!(three, one.map(|count| count + 2));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vervain_transport::endpoint::MESSAGE;
+use vervain_transport::fabric::tcp::MOST_SOCKETS;
 
 use super::options::Test;
 use crate::perf::{human, sizes};
@@ -19,8 +20,8 @@ pub struct Job {
     pub sizes: Vec<u64>,
     /// Timed iterations, if their number is given.
     pub iterations: Option<u64>,
-    /// Untimed ones before.
-    pub warmup: u64,
+    /// Untimed ones before, if their number is given.
+    pub warmup: Option<u64>,
     /// How long a line takes, if not so many iterations.
     pub duration: Option<f64>,
     /// Which tables.
@@ -37,6 +38,8 @@ pub struct Job {
     pub notify: bool,
     /// Short writes are passed by value.
     pub inline: bool,
+    /// Sockets of tcp.
+    pub sockets: u32,
     /// Data is checked.
     pub checks: bool,
     /// One wrong byte is planted.
@@ -109,6 +112,9 @@ impl Job {
         }
         if self.batch == 0 || self.batch > self.depth {
             return Err(format!("--batch {}: give 1 to --depth {}", self.batch, self.depth));
+        }
+        if !(1..=MOST_SOCKETS).contains(&self.sockets) {
+            return Err(format!("--sockets {}: a pair has 1 to {MOST_SOCKETS}", self.sockets));
         }
         if self.timeout == 0 {
             return Err("-T/--timeout must be 1 second or more".into());
@@ -192,7 +198,7 @@ impl Job {
     /// How many come before the timed ones.
     pub fn warmup(&self, size: u64) -> u64 {
         // warming up must not take longer than measuring
-        self.warmup.min(((1u64 << 28) / size.max(1)).max(1))
+        self.warmup.unwrap_or(((1 << 28) / size.max(1)).clamp(1, 100))
     }
 
     /// Bytes of the memory from which the initiator (or both) writes, or into which it reads.
@@ -261,5 +267,7 @@ mod tests {
         assert_eq!(job.iterations(Table::Bandwidth, 8), 100_000);
         assert_eq!(job.iterations(Table::Bandwidth, 4 << 30), 5);
         assert_eq!((job.warmup(0), job.warmup(4 << 30)), (100, 1));
+        let given = super::super::settings::job("write -n 7 -w 500").unwrap();
+        assert_eq!((given.iterations(Table::Latency, 4 << 30), given.warmup(4 << 30)), (7, 500));
     }
 }

@@ -120,7 +120,10 @@ fn tables(pair: &mut Pair, limits: Option<&Limits>, progress: &Progress) -> Resu
 
 fn print_head(pair: &Pair, people: [&Person; 2], fabric: &str, limits: Option<&Limits>, progress: &Progress) {
     let job = &pair.job;
-    let mut words = vec![format!("fabric {fabric}"), format!("depth {}", job.depth)];
+    let mut words = vec![format!("fabric {fabric}")];
+    if job.tables.contains(&Table::Bandwidth) {
+        words.push(format!("depth {}", job.depth));
+    }
     if job.batch > 1 {
         words.push(format!("batch {}", job.batch));
     }

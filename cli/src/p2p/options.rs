@@ -67,7 +67,7 @@ pub struct Sweep {
     #[arg(short = 'f', long = "stepfactor", value_name = "N", default_value_t = 4)]
     pub factor: u64,
     /// These sizes instead, separated by commas
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes::parse, conflicts_with_all = ["min", "max"])]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes::parse, conflicts_with_all = ["min", "max", "factor"])]
     pub sizes: Vec<u64>,
 }
 
@@ -76,16 +76,16 @@ pub struct Sweep {
 #[command(next_help_heading = "Transfers")]
 pub struct Shape {
     /// Transfers in flight, for bandwidth and rate
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, conflicts_with = "latency")]
     pub depth: u32,
     /// Writes started by one call, for bandwidth and rate; each ends by itself
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "latency")]
     pub batch: u32,
     /// Cut each write into pages that lie STRIDE bytes apart in the peer's memory [default: no gaps]
     #[arg(long, value_name = "PAGE[:STRIDE]")]
     pub paged: Option<Paging>,
     /// Bandwidth and rate in both directions at once; the table shows the sum
-    #[arg(long)]
+    #[arg(long, conflicts_with = "latency")]
     pub bidirectional: bool,
     /// Write with an immediate, and learn of a write by it instead of by the memory
     #[arg(long)]
@@ -102,9 +102,9 @@ pub struct Method {
     /// Timed iterations [default: 10000 for latency and 100000 for bandwidth, fewer of large ones]
     #[arg(short = 'n', long = "iters", value_name = "N")]
     pub iterations: Option<u64>,
-    /// Iterations before the timed ones, for each size
-    #[arg(short = 'w', long = "warmup_iters", value_name = "N", default_value_t = 100)]
-    pub warmup: u64,
+    /// Iterations before the timed ones, for each size [default: 100, fewer of large ones]
+    #[arg(short = 'w', long = "warmup_iters", value_name = "N")]
+    pub warmup: Option<u64>,
     /// Measure each line for so many seconds instead of a number of iterations
     #[arg(long, value_name = "SECONDS", conflicts_with = "iterations")]
     pub duration: Option<f64>,
@@ -178,7 +178,8 @@ Examples:
   vervain p2p send --fabric tcp --sockets 2 -J out.json
   export VERVAIN_SECRET=$(openssl rand -hex 32)        on both machines, the same
   vervain p2p read --listen                            on one
-  vervain p2p read --connect first:18515 -e 1G         on the other, whose options count for both
+  vervain p2p read --connect first:18515 -e 1G         on the other, whose options count for both, but for --fabric,
+                                                       --huge, --node and --no-pin, which are each side's own
 
 The initiator prints. Latency of write and send is half a round trip between both; that of read and atomic is until the
 data is here. A peer learns of a write by looking at its last byte, of one of 0 bytes (or with --notify) by its

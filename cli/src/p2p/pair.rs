@@ -121,7 +121,7 @@ pub fn endpoint(settings: &Settings, secret: &Secret, address: std::net::IpAddr)
         messages: defaults.messages.max(job.depth.min(4096) + 8),
         ..defaults
     };
-    let tcp = tcp::Options { address: Some(address), sockets: settings.sockets, ..Default::default() };
+    let tcp = tcp::Options { address: Some(address), sockets: job.sockets, ..Default::default() };
     let builder = Endpoint::builder().secret(secret.clone()).limits(limits).tcp(tcp);
     let builder = match settings.fabric {
         Some(backend) => builder.only(backend),

@@ -9,6 +9,7 @@ use vervain_transport::fabric::Backend;
 
 use super::job::{Job, LARGEST, Table};
 use super::options::{Options, Test};
+use crate::perf::Fabric;
 use crate::perf::sizes::{self, Step};
 
 /// A run that makes sense.
@@ -20,8 +21,6 @@ pub struct Settings {
     pub way: Way,
     /// The only fabric, if one was asked for.
     pub fabric: Option<Backend>,
-    /// Sockets of tcp.
-    pub sockets: u32,
     /// Memory in huge pages.
     pub huge: bool,
     /// Memory of this node.
@@ -66,21 +65,18 @@ impl Settings {
         if way != Way::Local && options.method.limits {
             return Err("--limits are those of two cores of one host; leave --listen and --connect out".into());
         }
-        if matches!(way, Way::Listen(..)) && options.results.file.json.is_some() {
-            return Err("-J: the side that listens has no figures; give it to the one with --connect".into());
+        for (is_set, option) in [(options.results.file.json.is_some(), "-J"), (options.results.explain, "--explain")] {
+            if matches!(way, Way::Listen(..)) && is_set {
+                return Err(format!("{option}: the side that listens prints nothing; give it to the one with --connect"));
+            }
         }
-        if !(1..=vervain_transport::fabric::tcp::MOST_SOCKETS).contains(&place.sockets) {
-            return Err(format!(
-                "--sockets {}: a pair has 1 to {}",
-                place.sockets,
-                vervain_transport::fabric::tcp::MOST_SOCKETS
-            ));
+        if place.fabric == Fabric::Shm && place.sockets > 1 {
+            return Err("--sockets is about tcp; leave it or --fabric shm out".into());
         }
         Ok(Self {
             job,
             way,
             fabric: place.fabric.backend(),
-            sockets: place.sockets,
             huge: place.huge,
             node: place.node,
             pins: !place.no_pin,
@@ -132,6 +128,7 @@ fn job_of(options: &Options) -> Result<Job, String> {
         bidirectional: shape.bidirectional,
         notify: shape.notify,
         inline: shape.inline,
+        sockets: options.place.sockets,
         checks: method.check != 0,
         inject: method.inject_error,
         timeout: method.timeout,
@@ -242,6 +239,12 @@ mod tests {
             ("write --inject-error -b 0", "0 bytes"),
             ("write --listen --limits", "--limits"),
             ("write --listen -J out.json", "-J"),
+            ("write --listen --explain", "--explain"),
+            ("write --sizes 8,64 -f 2", "cannot be used with"),
+            ("write --latency --depth 2", "cannot be used with"),
+            ("write --latency --batch 2", "cannot be used with"),
+            ("write --latency --bidirectional", "cannot be used with"),
+            ("write --fabric shm --sockets 2", "--sockets"),
             ("write --connect host", "host:18515"),
             ("write --insecure", "--insecure"),
             ("write --listen nowhere", "nowhere"),
