@@ -119,6 +119,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Incoming {
     if length < 0 {
         return match io::Error::last_os_error().kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Incoming::Nothing,
+            // the other end was closed with packets of ours in it; that is said once, and before what it had sent
+            io::ErrorKind::ConnectionReset => receive(socket),
             _ => Incoming::End,
         };
     }
@@ -325,6 +327,18 @@ mod tests {
         drop(one);
         assert!(is_hung_up(other.as_fd()));
         assert!(matches!(receive(other.as_fd()), Incoming::End));
+    }
+
+    #[test]
+    fn packets_before_the_end_are_read_though_ours_were_not() {
+        let (one, other) = pair();
+        send(one.as_fd(), b"never read", &[]).unwrap();
+        send(other.as_fd(), b"goodbye", &[]).unwrap();
+        finish(other.as_fd());
+        drop(other);
+        let Incoming::Packet(last) = receive(one.as_fd()) else { panic!("lost") };
+        assert_eq!(last.bytes(), b"goodbye");
+        assert!(matches!(receive(one.as_fd()), Incoming::End));
     }
 
     #[test]
