@@ -195,8 +195,10 @@ impl Shm {
         }
     }
 
-    /// A link has ended here. Unless the peer's end is closed as well, or it holds nothing, its socket is kept.
+    /// A link has ended here, and its peer is told, whoever else has a copy of our socket. Unless the peer's end is closed as
+    /// well, or it holds nothing, the socket is kept.
     pub(super) fn depart(&mut self, link: Link) {
+        socket::finish(link.socket.as_fd());
         let mut regions: Vec<RegionId> = link.books.given.regions().collect();
         if regions.is_empty() {
             return;
@@ -206,7 +208,6 @@ impl Shm {
         if socket::is_hung_up(link.socket.as_fd()) {
             return self.prove(link.id, &regions);
         }
-        socket::finish(link.socket.as_fd());
         if self.fences.departed.len() == DEPARTED {
             self.fences.departed.remove(0);
         }

@@ -47,7 +47,7 @@ mod tests;
 mod work;
 
 use core::{any::Any, ptr::NonNull, time::Duration};
-use std::{path::PathBuf, sync::Arc};
+use std::{os::fd::AsFd, path::PathBuf, sync::Arc};
 
 use crate::{
     Error, Kind, Rank, Result, Time,
@@ -468,16 +468,15 @@ impl Fabric for Shm {
 }
 
 impl Drop for Shm {
-    /// Say goodbye. A child that was forked meanwhile holds our sockets open, so closing them would tell nobody; and if we are that child, they are
-    /// not ours to end.
+    /// Say goodbye. A child that was forked meanwhile holds our sockets open, so closing them would tell nobody; and if we are
+    /// that child, they are not ours to end.
     fn drop(&mut self) {
         if std::process::id() != self.address.pid {
             return;
         }
         for link in self.links.values() {
             link.books.say_goodbye(&link.socket);
-            // what fails here is over already
-            let _ = socket2::SockRef::from(&link.socket).shutdown(std::net::Shutdown::Both);
+            socket::finish(link.socket.as_fd());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Peers that know the secret and still write nonsense into shared memory (case B16).
 
+mod ends;
+
 use proptest::prelude::*;
 
 use super::{Options, Shm, lanes};
