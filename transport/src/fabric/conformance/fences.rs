@@ -4,7 +4,7 @@ use core::{ptr::NonNull, time::Duration};
 
 use super::{
     Make,
-    world::{World, pattern, span, target},
+    world::{Stage, World, pattern, span, target},
 };
 use crate::{
     Kind, Result, Time,
@@ -15,23 +15,6 @@ use crate::{
 const BYTES: usize = 8192;
 /// More than a backend may have in hand at once.
 const MANY: usize = 100;
-
-/// A pair, a region of rank 0 to work from, and one of rank 1 that rank 0 can reach.
-struct Stage {
-    world: World,
-    near: LinkId,
-    far: LinkId,
-    local: RegionId,
-    region: RegionId,
-    remote: RemoteId,
-}
-
-fn stage(make: &mut Make<'_>) -> Stage {
-    let (mut world, (near, far)) = World::pair(make);
-    let (local, region) = (world.nodes[0].region(BYTES, 1), world.nodes[1].region(BYTES, 2));
-    let remote = world.share((1, far), region, (0, near));
-    Stage { world, near, far, local, region, remote }
-}
 
 fn soon() -> Time {
     Time::now().after(Duration::from_secs(10))
@@ -84,7 +67,7 @@ fn reuse(world: &World, node: usize, region: RegionId) -> Vec<u8> {
 }
 
 pub(super) fn rights_are_kept(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, local, region, .. } = stage(make);
+    let Stage { mut world, near, far, local, region, .. } = Stage::new(make, BYTES);
     for access in [Access::Read, Access::Write, Access::ReadWrite] {
         let key = world.nodes[1].fabric.advertise(far, region, access).unwrap();
         let remote = world.nodes[0].fabric.import(near, &key).unwrap();
@@ -104,7 +87,7 @@ pub(super) fn rights_are_kept(make: &mut Make<'_>) {
 }
 
 pub(super) fn revoked_region_is_out_of_reach(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, local, region, remote } = stage(make);
+    let Stage { mut world, near, far, local, region, remote } = Stage::new(make, BYTES);
     let other = world.nodes[1].region(BYTES, 3);
     let untouched = world.share((1, far), other, (0, near));
     let key = world.nodes[1].fabric.advertise(far, region, Access::ReadWrite).unwrap();
@@ -124,7 +107,7 @@ pub(super) fn revoked_region_is_out_of_reach(make: &mut Make<'_>) {
 
 /// Whatever was posted before ends once, with or without access, and writes nothing after the report.
 pub(super) fn revoke_ends_what_is_under_way(make: &mut Make<'_>) {
-    let Stage { mut world, near, local, region, remote, .. } = stage(make);
+    let Stage { mut world, near, local, region, remote, .. } = Stage::new(make, BYTES);
     let write = |token| {
         let (local, target) = (span(local, 0, BYTES as u64), target(remote, 0));
         Op::Write { token, local, target, immediate: None }
@@ -168,7 +151,7 @@ pub(super) fn revoke_is_for_all_links_and_all_rights(make: &mut Make<'_>) {
 
 /// FE-6: no older key comes back.
 pub(super) fn revoked_region_can_be_advertised_again(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, local, region, remote } = stage(make);
+    let Stage { mut world, near, far, local, region, remote } = Stage::new(make, BYTES);
     let mut old = vec![remote];
     for round in 0..5_u8 {
         world.nodes[1].fabric.revoke(region, soon()).unwrap();
@@ -189,7 +172,7 @@ pub(super) fn revoked_region_can_be_advertised_again(make: &mut Make<'_>) {
 }
 
 pub(super) fn revoke_is_reported_once_and_one_at_a_time(make: &mut Make<'_>) {
-    let Stage { mut world, far, region, .. } = stage(make);
+    let Stage { mut world, far, region, .. } = Stage::new(make, BYTES);
     let fabric = &mut world.nodes[1].fabric;
     let unknown = fabric.revoke(RegionId(9999), soon());
     assert_eq!(unknown.unwrap_err().kind(), Kind::InvalidArgument);
@@ -214,7 +197,7 @@ pub(super) fn revoke_is_reported_once_and_one_at_a_time(make: &mut Make<'_>) {
 /// that its writes have landed.
 pub(super) fn silent_peer_is_fenced(make: &mut Make<'_>) {
     for deadline in [Time::default(), Time::now().after(Duration::from_millis(5)), soon()] {
-        let Stage { mut world, near, local, region, remote, .. } = stage(make);
+        let Stage { mut world, near, local, region, remote, .. } = Stage::new(make, BYTES);
         world.nodes[1].fabric.revoke(region, deadline).unwrap();
         let asked = Time::now();
         assert_eq!(revoked_alone(&mut world, 1, region), Ok(()));
@@ -237,7 +220,7 @@ pub(super) fn silent_peer_is_fenced(make: &mut Make<'_>) {
 /// Whoever holds a view goes on to have valid memory, which is not the region.
 pub(super) fn views_end_with_their_key(make: &mut Make<'_>) {
     for polls in [true, false] {
-        let Stage { mut world, region, remote, .. } = stage(make);
+        let Stage { mut world, region, remote, .. } = Stage::new(make, BYTES);
         let Some(view) = world.nodes[0].fabric.view(remote) else { return };
         // SAFETY: a view is valid memory, and bytes of it are read and written by one thread here.
         let store = |byte: u8| unsafe { view.start.as_ptr().write_volatile(byte) };
@@ -257,7 +240,7 @@ pub(super) fn views_end_with_their_key(make: &mut Make<'_>) {
 /// Many revocations with a peer that polls, then with one that does not.
 pub(super) fn many_regions_are_revoked_at_once(make: &mut Make<'_>) {
     for polls in [true, false] {
-        let Stage { mut world, near, far, local, .. } = stage(make);
+        let Stage { mut world, near, far, local, .. } = Stage::new(make, BYTES);
         let regions: Vec<_> = (0..MANY).map(|_| world.nodes[1].region(BYTES, 0)).collect();
         let remotes: Vec<_> = regions.iter().map(|region| world.share((1, far), *region, (0, near))).collect();
         for region in &regions {
@@ -281,13 +264,13 @@ pub(super) fn many_regions_are_revoked_at_once(make: &mut Make<'_>) {
 
 pub(super) fn end_of_a_link_ends_its_keys(make: &mut Make<'_>) {
     for ender in [0, 1] {
-        let Stage { mut world, near, far, region, .. } = stage(make);
+        let Stage { mut world, near, far, region, .. } = Stage::new(make, BYTES);
         let link = [near, far][ender];
         world.nodes[ender].fabric.close(link);
         world.nodes[1].fabric.revoke(region, soon()).unwrap();
         assert_eq!(revoked(&mut world, 1, region), Ok(()), "closed by rank {ender}");
     }
-    let Stage { mut world, region, .. } = stage(make);
+    let Stage { mut world, region, .. } = Stage::new(make, BYTES);
     world.nodes[1].fabric.revoke(region, soon()).unwrap();
     world.nodes.remove(0);
     assert_eq!(revoked(&mut world, 0, region), Ok(()), "the peer is gone");
@@ -331,7 +314,7 @@ pub(super) fn registered_memory_is_revoked_or_the_deadline_passes(make: &mut Mak
 
 /// An owner that sleeps is woken when something is to be done about a silent peer.
 pub(super) fn sleeper_does_not_miss_the_end_of_a_revocation(make: &mut Make<'_>) {
-    let Stage { mut world, region, .. } = stage(make);
+    let Stage { mut world, region, .. } = Stage::new(make, BYTES);
     world.nodes[1].fabric.revoke(region, soon()).unwrap();
     let asked = Time::now();
     loop {

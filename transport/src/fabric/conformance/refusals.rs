@@ -2,39 +2,23 @@
 
 use super::{
     Make,
-    world::{Node, World, span, target},
+    world::{Node, Stage, World, span, target},
 };
 use crate::{
     Kind, Time,
     fabric::{Access, INLINE, Key, LinkId, Op, Outcome, RegionId, RemoteId, Span, Target},
 };
 
-/// A pair, a region of rank 0, and one of rank 1 that rank 0 can reach, both of one page.
-struct Stage {
-    world: World,
-    near: LinkId,
-    far: LinkId,
-    local: RegionId,
-    region: RegionId,
-    remote: RemoteId,
-    /// Their length.
-    bytes: u64,
-}
-
-fn stage(make: &mut Make<'_>) -> Stage {
-    let (mut world, (near, far)) = World::pair(make);
-    let (local, region) = (world.nodes[0].region(4096, 1), world.nodes[1].region(4096, 2));
-    let remote = world.share((1, far), region, (0, near));
-    let bytes = world.nodes[1].fabric.memory(region).unwrap().bytes as u64;
-    Stage { world, near, far, local, region, remote, bytes }
-}
+/// One page.
+const BYTES: usize = 4096;
 
 fn write(local: Span, target: Target) -> Op {
     Op::Write { token: 1, local, target, immediate: None }
 }
 
 pub(super) fn ranges_out_of_bounds_are_refused(make: &mut Make<'_>) {
-    let Stage { mut world, near, local, remote, bytes, .. } = stage(make);
+    let Stage { mut world, near, local, region, remote, .. } = Stage::new(make, BYTES);
+    let bytes = world.nodes[1].fabric.memory(region).unwrap().bytes as u64;
     let mut refuse = |op| {
         let kind = world.refusal(0, near, &[op]);
         assert!(matches!(kind, Kind::AccessDenied | Kind::SizeOverflow), "{op:?}: {kind:?}");
@@ -67,7 +51,7 @@ pub(super) fn ranges_out_of_bounds_are_refused(make: &mut Make<'_>) {
 }
 
 pub(super) fn malformed_operation_refuses_its_batch(make: &mut Make<'_>) {
-    let Stage { mut world, near, local, region, remote, .. } = stage(make);
+    let Stage { mut world, near, local, region, remote, .. } = Stage::new(make, BYTES);
     let before = world.nodes[1].bytes(region, 0, 64);
     let good = write(span(local, 0, 64), target(remote, 0));
     let unaligned = Op::FetchAdd { token: 2, target: target(remote, 4), add: 1 };
@@ -85,7 +69,7 @@ pub(super) fn malformed_operation_refuses_its_batch(make: &mut Make<'_>) {
 }
 
 pub(super) fn unknown_names_are_refused(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, local, region, remote, .. } = stage(make);
+    let Stage { mut world, near, far, local, region, remote, .. } = Stage::new(make, BYTES);
     let (far2, near2) = world.connect(1, 0);
     let elsewhere = world.share((1, far2), region, (0, near2));
     let unknown = RegionId(9999);
@@ -110,7 +94,7 @@ pub(super) fn unknown_names_are_refused(make: &mut Make<'_>) {
 }
 
 pub(super) fn changed_key_is_refused(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, region, .. } = stage(make);
+    let Stage { mut world, near, far, region, .. } = Stage::new(make, BYTES);
     let key = world.nodes[1].fabric.advertise(far, region, Access::ReadWrite).unwrap();
     for at in 0..32 {
         for bit in [1, 0x80] {
@@ -130,14 +114,14 @@ fn assert_bad_key(world: &mut World, near: LinkId, key: &Key) {
 }
 
 pub(super) fn key_of_another_link_is_refused(make: &mut Make<'_>) {
-    let Stage { mut world, near, region, .. } = stage(make);
+    let Stage { mut world, near, region, .. } = Stage::new(make, BYTES);
     let (_, far2) = world.connect(0, 1);
     let key = world.nodes[1].fabric.advertise(far2, region, Access::ReadWrite).unwrap();
     assert_bad_key(&mut world, near, &key);
 }
 
 pub(super) fn release_in_use_is_refused(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, local, remote, .. } = stage(make);
+    let Stage { mut world, near, far, local, remote, .. } = Stage::new(make, BYTES);
     let text = world.nodes[1].region(64, 0);
     world.post(0, near, &[Op::Receive { token: 5, local: span(local, 0, 64) }]);
     assert_eq!(world.nodes[0].fabric.release(local).unwrap_err().kind(), Kind::InvalidUsage);
@@ -150,7 +134,7 @@ pub(super) fn release_in_use_is_refused(make: &mut Make<'_>) {
 
 /// A released region cannot be imported any more, and its memory is not reached by a key that is gone.
 pub(super) fn released_region_is_out_of_reach(make: &mut Make<'_>) {
-    let Stage { mut world, near, far, .. } = stage(make);
+    let Stage { mut world, near, far, .. } = Stage::new(make, BYTES);
     let mut memory = vec![1_u8; 100];
     let start = core::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
     // SAFETY: `memory` lives until after the release below.
@@ -169,7 +153,7 @@ pub(super) fn released_region_is_out_of_reach(make: &mut Make<'_>) {
 }
 
 pub(super) fn poll_stays_within_capacity(make: &mut Make<'_>) {
-    let Stage { mut world, near, local, remote, .. } = stage(make);
+    let Stage { mut world, near, local, remote, .. } = Stage::new(make, BYTES);
     let ops: Vec<Op> = (0..10)
         .map(|token| Op::Write { token, local: span(local, 0, 8), target: target(remote, 0), immediate: None })
         .collect();

@@ -184,6 +184,26 @@ impl World {
     }
 }
 
+/// A pair, a region of rank 0 to work from, and one of rank 1 that rank 0 can reach.
+pub(super) struct Stage {
+    pub world: World,
+    pub near: LinkId,
+    pub far: LinkId,
+    pub local: RegionId,
+    pub region: RegionId,
+    pub remote: RemoteId,
+}
+
+impl Stage {
+    /// Both regions are of `bytes` bytes.
+    pub fn new(make: &mut Make<'_>, bytes: usize) -> Self {
+        let (mut world, (near, far)) = World::pair(make);
+        let (local, region) = (world.nodes[0].region(bytes, 1), world.nodes[1].region(bytes, 2));
+        let remote = world.share((1, far), region, (0, near));
+        Self { world, near, far, local, region, remote }
+    }
+}
+
 pub(super) fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|at| (at.wrapping_mul(31) ^ (at >> 8)) as u8 ^ seed).collect()
 }
