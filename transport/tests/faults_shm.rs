@@ -1,6 +1,8 @@
 //! Strangers, dead peers, full file systems and endless registration: none hangs, leaks or leaves anything behind.
 #![cfg(all(feature = "std", target_os = "linux"))]
 
+mod common;
+
 use std::{
     io::{BufRead, BufReader, Write},
     os::{
@@ -17,45 +19,16 @@ use vervain_transport::{
     Kind, Rank, Time,
     auth::Secret,
     fabric::{
-        Access, Event, Fabric, Identity, LinkId,
+        Access, Event, Fabric, Identity,
         shm::{Options, Shm},
     },
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use common::{PATIENCE, connect, wait};
 
 fn fabric(rank: u32, options: Options) -> Shm {
     let secret = Secret::from_bytes([9; 32]);
     Shm::new(Identity { rank: Rank::new(rank), incarnation: 1, secret }, options).unwrap()
-}
-
-/// Step all until `pick` finds what it wants among the events of one of them.
-fn wait<T>(fabrics: &mut [&mut Shm], mut pick: impl FnMut(usize, &Event) -> Option<T>) -> T {
-    let end = Time::now().after(PATIENCE);
-    let mut events = Vec::with_capacity(64);
-    while Time::now() < end {
-        for (at, fabric) in fabrics.iter_mut().enumerate() {
-            events.clear();
-            fabric.poll(Time::now(), &mut events);
-            if let Some(value) = events.iter().find_map(|event| pick(at, event)) {
-                return value;
-            }
-        }
-        vervain_transport::sync::thread::yield_now();
-    }
-    panic!("waited in vain");
-}
-
-fn connect(one: &mut Shm, other: &mut Shm) -> (LinkId, LinkId) {
-    let near = one.dial(Rank::new(1), &other.address(), Time::now().after(PATIENCE)).unwrap();
-    let mut ends = [None; 2];
-    wait(&mut [one, other], |at, event| {
-        if let Event::Up { link, .. } = event {
-            ends[at] = Some(*link);
-        }
-        Some((ends[0]?, ends[1]?))
-    });
-    (near, ends[1].unwrap())
 }
 
 fn open_files() -> usize {
@@ -260,6 +233,10 @@ fn killed_peer_whose_child_holds_its_socket_is_reported_dead() {
     let link = one.dial(Rank::new(1), &address, Time::now().after(PATIENCE)).unwrap();
     wait(&mut [&mut one], |_, event| matches!(event, Event::Up { .. }).then_some(()));
     assert!(lines.any(|line| line.ends_with("forked")));
+    let mut memory = 0_u64;
+    // SAFETY: `memory` outlives the fabric, and is not used but through it.
+    let region = unsafe { one.register(core::ptr::NonNull::from(&mut memory).cast(), 8) }.unwrap();
+    one.advertise(link, region, Access::Read).unwrap();
     // ends the child's child, when this test ends
     let input = child.stdin.take();
     child.kill().unwrap();
@@ -269,7 +246,14 @@ fn killed_peer_whose_child_holds_its_socket_is_reported_dead() {
         _ => None,
     });
     assert_eq!((error.kind(), error.rank()), (Kind::PeerDied, Some(Rank::new(1))));
-    drop(input);
+    // its reads have ended with it, which nothing but its end can tell
+    one.revoke(region, Time::now().after(PATIENCE)).unwrap();
+    let revoked = wait(&mut [&mut one], |_, event| match *event {
+        Event::Revoked { region: known, result } if known == region => Some(result),
+        _ => None,
+    });
+    assert_eq!(revoked, Ok(()));
+    drop((one, input));
 }
 
 /// Case B70: a tiny file system is an error with numbers, not SIGBUS.

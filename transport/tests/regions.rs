@@ -1,6 +1,8 @@
 //! A hundred thousand regions: all are known, advertised and imported, and each key still means its own region.
 #![cfg(all(feature = "std", target_os = "linux"))]
 
+mod common;
+
 use core::ptr::NonNull;
 
 use vervain_transport::{
@@ -13,26 +15,12 @@ use vervain_transport::{
     },
 };
 
+use common::{PATIENCE, connect, wait};
+
 const REGIONS: usize = 100_000;
 
 fn identity(rank: u32) -> Identity {
     Identity { rank: Rank::new(rank), incarnation: 1, secret: Secret::from_bytes([5; 32]) }
-}
-
-/// Poll both until `pick` finds what it wants.
-fn wait<T>(fabrics: &mut [Box<dyn Fabric>; 2], mut pick: impl FnMut(usize, &Event) -> Option<T>) -> T {
-    let end = Time::now().after(core::time::Duration::from_secs(60));
-    let mut events = Vec::with_capacity(64);
-    while Time::now() < end {
-        for (at, fabric) in fabrics.iter_mut().enumerate() {
-            events.clear();
-            fabric.poll(Time::now(), &mut events);
-            if let Some(value) = events.iter().find_map(|event| pick(at, event)) {
-                return value;
-            }
-        }
-    }
-    panic!("waited in vain");
 }
 
 fn read(fabrics: &mut [Box<dyn Fabric>; 2], link: LinkId, local: Span, remote: RemoteId) -> Result<Outcome> {
@@ -42,15 +30,8 @@ fn read(fabrics: &mut [Box<dyn Fabric>; 2], link: LinkId, local: Span, remote: R
 }
 
 fn know_many(mut fabrics: [Box<dyn Fabric>; 2]) {
-    let address = fabrics[1].address();
-    fabrics[0].dial(Rank::new(1), &address, Time::NEVER).unwrap();
-    let mut links = [None; 2];
-    let [near, far] = wait(&mut fabrics, |at, event| {
-        if let Event::Up { link, .. } = event {
-            links[at] = Some(*link);
-        }
-        Some([links[0]?, links[1]?])
-    });
+    let [one, other] = &mut fabrics;
+    let (near, far) = connect(&mut **one, &mut **other);
     let mut memory: Vec<u64> = (0..REGIONS as u64).collect();
     let mut regions = Vec::with_capacity(REGIONS);
     let mut remotes = Vec::with_capacity(REGIONS);
@@ -71,7 +52,7 @@ fn know_many(mut fabrics: [Box<dyn Fabric>; 2]) {
         assert_eq!(unsafe { found.read() }, index as u64);
     }
     // one of them ends, and none of the others does
-    fabrics[0].revoke(regions[7], Time::now().after(core::time::Duration::from_secs(30))).unwrap();
+    fabrics[0].revoke(regions[7], Time::now().after(PATIENCE)).unwrap();
     let ended =
         wait(&mut fabrics, |_, event| if let Event::Revoked { result, .. } = event { Some(*result) } else { None });
     assert_eq!(ended, Ok(()));

@@ -210,7 +210,7 @@ impl Shm {
 
     /// The peer's process has ended. What it said and wrote before comes first.
     fn on_process(&mut self, number: u32) {
-        let Some(link) = self.links.find_mut(number) else { return };
+        let Some(link) = self.links.find_mut(number) else { return self.on_departed(number) };
         let error = link.books.read(&link.socket).err().unwrap_or_else(|| link.books.end());
         self.end(number, error);
     }

@@ -4,7 +4,7 @@
 //! revoke(region):
 //!   void its keys here, and tell every holder by a record                               FE-1
 //!   until there is no holder left, or the deadline:
-//!     a holder confirms, or its end of the link is closed: it holds the region no more  FE-2
+//!     a holder confirms, or is gone: it holds the region no more                        FE-2
 //!     after some patience: put fresh pages in the place of the region                   FE-3
 //! ```
 //! A write is a store in the writer's `post`. Whoever has taken the record from its inbox is in `poll`, hence in no `post`, and
@@ -12,7 +12,8 @@
 //! ever; it goes on in pages that are not ours any more. That is for memory that peers map; what was registered is only read,
 //! by the kernel on behalf of the reader, which nobody can stop from here: a silent reader means `TimedOut`.
 //!
-//! A link that ends here while its peer may not know is kept as *departed*: its socket tells when the peer's end is closed.
+//! A link that ends here while its peer may not know is kept as *departed*: its socket tells when the peer's end is closed, and
+//! its process when that has ended.
 //!
 //! Known costs: one copy of a region whose holder is silent, in `poll`. Policies that the caller set on its mapping (NUMA
 //! placement, pinning for a device) are those of a fresh mapping afterwards.
@@ -64,6 +65,7 @@ struct Open {
 struct Departed {
     link: LinkId,
     socket: OwnedFd,
+    process: Option<OwnedFd>,
     outbox: Outbox,
     regions: Vec<RegionId>,
 }
@@ -205,21 +207,23 @@ impl Shm {
         }
         regions.sort_unstable();
         regions.dedup();
-        if socket::is_hung_up(link.socket.as_fd()) {
+        if link.is_peer_gone() {
             return self.prove(link.id, &regions);
         }
         if self.fences.departed.len() == DEPARTED {
             self.fences.departed.remove(0);
         }
-        self.fences.departed.push(Departed { link: link.id, socket: link.socket, outbox: link.outbox, regions });
+        let Link { id: link, socket, process, outbox, .. } = link;
+        self.fences.departed.push(Departed { link, socket, process, outbox, regions });
     }
 
-    /// The socket of a departed link has something: its end, or packets that nobody wants.
+    /// A departed link has something: its socket's end, packets that nobody wants, or the end of the peer's process.
     pub(super) fn on_departed(&mut self, number: u32) {
         let departed = &mut self.fences.departed;
         let Some(at) = departed.iter().position(|departed| departed.link.0 == number) else { return };
-        while let Incoming::Packet(_) = socket::receive(departed[at].socket.as_fd()) {}
-        if socket::is_hung_up(departed[at].socket.as_fd()) {
+        let Departed { socket, process, .. } = &departed[at];
+        while let Incoming::Packet(_) = socket::receive(socket.as_fd()) {}
+        if socket::is_gone(socket, process.as_ref()) {
             let Departed { link, regions, .. } = departed.swap_remove(at);
             self.prove(link, &regions);
         }

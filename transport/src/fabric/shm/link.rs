@@ -68,6 +68,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// The peer uses nothing of ours any more: its end is closed, or its process has ended.
+    pub fn is_peer_gone(&self) -> bool {
+        socket::is_gone(&self.socket, self.process.as_ref())
+    }
+
     pub fn new(id: LinkId, joined: Joined, source: Option<Source>, host: &Host) -> Result<Self, Kind> {
         let Joined { socket, peer, own_nonce, setup, inbox, outbox, bell } = joined;
         let bell = Doorbell::from_page(bell, setup.ringing);

@@ -11,10 +11,10 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use super::{handshake::Setup, socket};
+use super::{handshake::Setup, link::Link, socket};
 use crate::{Error, Kind, Result};
 
-/// A process whose memory the kernel lets us read, as long as its socket is open.
+/// A process whose memory the kernel lets us read, as long as it is there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source(libc::pid_t);
 
@@ -33,18 +33,18 @@ impl Source {
 
     /// Copy `bytes` from its address space.
     ///
-    /// A process number may be given to another process once its owner is dead. The owner's socket is closed then, so it is
-    /// looked at after the copy, which is refused in this case.
+    /// A process number may be given to another process once its owner is dead. So the end of the owner is looked for after the
+    /// copy, which is refused in this case.
     ///
     /// # Errors
     /// `AccessDenied` if the range is not readable there, `PeerDied` if the process is gone.
     ///
     /// # Safety
     /// `to` is valid for writes of `bytes` bytes.
-    pub unsafe fn pull(self, socket: &OwnedFd, from: u64, to: *mut u8, bytes: usize) -> Result<()> {
+    pub unsafe fn pull(self, link: &Link, from: u64, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: `to` by the caller's contract.
         unsafe { self.read(from, to, bytes)? };
-        if socket::is_hung_up(socket.as_fd()) { Err(Kind::PeerDied.into()) } else { Ok(()) }
+        if link.is_peer_gone() { Err(Kind::PeerDied.into()) } else { Ok(()) }
     }
 
     /// # Safety

@@ -132,12 +132,16 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Incoming {
     Incoming::Packet(packet)
 }
 
-/// The other end is gone. One system call.
-pub(super) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one live pollfd.
-    let ready = unsafe { libc::poll(&mut poll, 1, 0) };
-    ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0
+/// The other end is gone, or its process ([`peer_watch`]), of which a child may hold that end open. One system call.
+pub(super) fn is_gone(socket: &OwnedFd, process: Option<&OwnedFd>) -> bool {
+    let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    // poll passes over a descriptor of -1
+    let process = process.map_or(-1, AsRawFd::as_raw_fd);
+    let mut polls = [entry(socket.as_raw_fd(), libc::POLLRDHUP), entry(process, libc::POLLIN)];
+    // SAFETY: two live pollfds.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, 0) };
+    let has_ended = polls[1].revents & libc::POLLIN != 0;
+    ready > 0 && (has_ended || polls[0].revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0)
 }
 
 /// Send nothing more; the other end sees the end, and its own end can still be seen.
@@ -323,9 +327,9 @@ mod tests {
         // SAFETY: `long` is live and of that length.
         unsafe { libc::send(one.as_raw_fd(), long.as_ptr().cast(), long.len(), 0) };
         assert!(matches!(receive(other.as_fd()), Incoming::End));
-        assert!(!is_hung_up(other.as_fd()));
+        assert!(!is_gone(&other, None));
         drop(one);
-        assert!(is_hung_up(other.as_fd()));
+        assert!(is_gone(&other, None));
         assert!(matches!(receive(other.as_fd()), Incoming::End));
     }
 

@@ -334,7 +334,7 @@ impl Work<'_> {
     fn pull(&self, from: u64, to: *mut u8, bytes: usize) -> Result<Outcome> {
         let source = self.link.source.ok_or(Kind::AccessDenied)?;
         // SAFETY: `to` was checked by `parse`.
-        let result = unsafe { source.pull(&self.link.socket, from, to, bytes) };
+        let result = unsafe { source.pull(self.link, from, to, bytes) };
         result.map(|()| Outcome::Done).map_err(|error| error.with_rank(self.link.peer))
     }
 
