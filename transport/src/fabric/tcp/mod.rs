@@ -113,6 +113,8 @@ pub struct Tcp {
     ending: usize,
     /// See [`Options`].
     unfenced: bool,
+    /// The process that made it.
+    process: u32,
     looked: Time,
     polls: u32,
 }
@@ -142,6 +144,7 @@ impl Tcp {
             events: VecDeque::new(),
             ending: 0,
             unfenced,
+            process: std::process::id(),
             looked: Time::default(),
             polls: LOOK_POLLS,
         })
@@ -314,7 +317,11 @@ impl Tcp {
 }
 
 impl Drop for Tcp {
+    /// Say goodbye, unless we are a child that was forked meanwhile: the links are its parent's.
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            return;
+        }
         for id in self.up.clone() {
             drop(self.leave(LinkId(id)));
         }
