@@ -353,8 +353,8 @@ pub trait Fabric: Send + core::fmt::Debug {
     ///
     /// Operations of peers that come later end with `AccessDenied` there. Those that are under way end with `Ok`,
     /// `AccessDenied` or `OutcomeUnknown`, and of the latter two a part may have landed before the report. Views of the region
-    /// that peers hold go on to be valid memory, and are not the region any more once the report is `Ok`. A link on which
-    /// nobody answers may go down.
+    /// that peers hold go on to be valid memory, and are not the region any more once the report is `Ok`, unless their link has
+    /// ended before ([`Fabric::view`]). A link on which nobody answers may go down.
     ///
     /// Until the report nobody but the fabric may store into the region: a backend may have to copy it. The report is
     /// `TimedOut` if a peer may still use the memory at the deadline, and `NoSpace` if only a lack of memory keeps it from being
@@ -375,7 +375,8 @@ pub trait Fabric: Send + core::fmt::Debug {
     fn forget(&mut self, remote: RemoteId) -> Result<()>;
 
     /// The mapping of an imported region, where the backend maps. One that was advertised for reading only cannot be written.
-    /// `None` if its key is known to be void.
+    /// `None` if its key is known to be void. Nothing is to be stored through it once its link is down: the owner may use the
+    /// memory for something else then, though the mapping is still valid.
     fn view(&self, remote: RemoteId) -> Option<View>;
 
     /// The peer's whole address space as a remote that can only be read, where the backend can pull. Offsets are the
@@ -405,8 +406,8 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// The credit of a receive cannot be taken back from the peer: the next receive that is posted takes its place, and what
     /// comes before waits for that.
     ///
-    /// What cannot be stopped otherwise takes its link down. A token that the link does not know is no error: its operation
-    /// ended already.
+    /// A backend that needs memory for what is left of an operation, and finds none, takes the link down instead. A token that
+    /// the link does not know is no error: its operation ended already.
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown link.
@@ -432,8 +433,9 @@ pub trait Fabric: Send + core::fmt::Debug {
     /// or at `deadline`. Disarms.
     fn sleep(&mut self, deadline: Time);
 
-    /// A descriptor that can be read, while armed, when something may be there that this fabric's doorbell does not tell of; all of it, for
-    /// a doorbell beside an eventfd. For programs that sleep elsewhere than in [`Fabric::sleep`].
+    /// A descriptor that can be read, while armed, when something may be there to poll. Where the doorbell is a word in shared
+    /// memory, it does not tell of what the doorbell does: data of peers. For programs that sleep elsewhere than in
+    /// [`Fabric::sleep`].
     #[cfg(feature = "std")]
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
