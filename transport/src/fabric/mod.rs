@@ -205,6 +205,22 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// What comes back in [`Event::Done`].
+    pub fn token(&self) -> u64 {
+        match *self {
+            Self::Write { token, .. }
+            | Self::WriteInline { token, .. }
+            | Self::Read { token, .. }
+            | Self::Send { token, .. }
+            | Self::Receive { token, .. }
+            | Self::FetchAdd { token, .. }
+            | Self::CompareSwap { token, .. }
+            | Self::Flush { token } => token,
+        }
+    }
+}
+
 /// What an operation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -2,7 +2,7 @@
 
 use super::{
     Make,
-    world::{World, pattern, span, target, token_of},
+    world::{World, pattern, span, target},
 };
 use crate::{
     Kind,
@@ -114,7 +114,7 @@ pub(super) fn cancelled_operations_end_once_and_leave_their_memory_alone(make: &
             world.nodes[0].fill(local, 0, &vec![7; LONG]);
             world.post(0, near, &[op]);
             (0..steps).for_each(|_| world.step());
-            let token = token_of(&op);
+            let token = op.token();
             world.nodes[0].fabric.cancel(near, token).unwrap();
             world.nodes[0].fill(local, 0, &vec![GARBAGE; LONG]);
             world.nodes[0].fabric.cancel(near, token).unwrap();

@@ -175,7 +175,7 @@ impl World {
 
     pub fn post_and_end(&mut self, node: usize, link: LinkId, op: Op) -> Result<Outcome> {
         self.post(node, link, &[op]);
-        self.outcome(node, link, token_of(&op))
+        self.outcome(node, link, op.token())
     }
 
     pub fn refusal(&mut self, node: usize, link: LinkId, ops: &[Op]) -> Kind {
@@ -214,17 +214,4 @@ pub(super) fn span(region: RegionId, offset: u64, bytes: u64) -> Span {
 
 pub(super) fn target(remote: RemoteId, offset: u64) -> Target {
     Target { remote, offset }
-}
-
-pub(super) fn token_of(op: &Op) -> u64 {
-    match *op {
-        Op::Write { token, .. }
-        | Op::WriteInline { token, .. }
-        | Op::Read { token, .. }
-        | Op::Send { token, .. }
-        | Op::Receive { token, .. }
-        | Op::FetchAdd { token, .. }
-        | Op::CompareSwap { token, .. }
-        | Op::Flush { token } => token,
-    }
 }

@@ -46,7 +46,7 @@ impl Node {
         if let Ok(link) = self.link(id) {
             link.pending.push_back(Pending {
                 number: queued.number,
-                token: queued.token(),
+                token: queued.op.token(),
                 local: local_of(&queued.op),
             });
         }

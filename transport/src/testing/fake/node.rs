@@ -203,25 +203,12 @@ impl Link {
 
     /// Number, token and memory of every operation that has not ended.
     pub fn outstanding(&self) -> Vec<(u64, u64, Option<Span>)> {
-        let queued = self.queue.iter().map(|queued| (queued.number, token_of(&queued.op), local_of(&queued.op)));
+        let queued = self.queue.iter().map(|queued| (queued.number, queued.op.token(), local_of(&queued.op)));
         let pending = self.pending.iter().map(|pending| (pending.number, pending.token, pending.local));
         let receives = self.receives.iter().map(|receive| (receive.number, receive.token, Some(receive.local)));
         let mut all: Vec<_> = queued.chain(pending).chain(receives).collect();
         all.sort_by_key(|(number, ..)| *number);
         all
-    }
-}
-
-pub(in crate::testing) fn token_of(op: &Op) -> u64 {
-    match *op {
-        Op::Write { token, .. }
-        | Op::WriteInline { token, .. }
-        | Op::Read { token, .. }
-        | Op::Send { token, .. }
-        | Op::Receive { token, .. }
-        | Op::FetchAdd { token, .. }
-        | Op::CompareSwap { token, .. }
-        | Op::Flush { token } => token,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     memory::within,
-    node::{Link, Node, Queued, Receive, local_of, needs_credit, token_of},
+    node::{Link, Node, Queued, Receive, local_of, needs_credit},
 };
 use crate::{
     Error, Kind, Result,
@@ -122,11 +122,5 @@ impl Link {
         }
         self.pending.retain(|pending| pending.number != number);
         Kind::OutcomeUnknown
-    }
-}
-
-impl Queued {
-    pub fn token(&self) -> u64 {
-        token_of(&self.op)
     }
 }
