@@ -44,7 +44,7 @@ impl Secret {
         Self(bytes)
     }
 
-    /// The secret of 64 hexadecimal digits.
+    /// The secret of 64 hexadecimal digits, with or without space around them.
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.trim().as_bytes();
         if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -55,6 +55,11 @@ impl Secret {
             *byte = u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()?;
         }
         Some(Self(bytes))
+    }
+
+    /// As 64 hexadecimal digits. Who sees them knows the secret.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The bytes, to pass to another rank over a channel that others cannot read.
@@ -229,6 +234,17 @@ mod tests {
 
     fn identity(rank: u32, secret: u8) -> Identity {
         Identity { rank: Rank::new(rank), incarnation: u64::from(rank) + 100, secret: Secret([secret; 32]) }
+    }
+
+    #[test]
+    fn secret_is_read_from_what_it_is_written_as_and_from_nothing_else() {
+        let secret = Secret(core::array::from_fn(|at| at as u8 * 8));
+        let text = secret.to_hex();
+        assert_eq!(Secret::from_hex(&text), Some(secret.clone()));
+        assert_eq!(Secret::from_hex(&format!(" {}\n", text.to_uppercase())), Some(secret));
+        for wrong in ["", &text[1..], &format!("{text}0"), &"+1".repeat(32), &"é".repeat(32)] {
+            assert_eq!(Secret::from_hex(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl fmt::Debug for UniqueId {
 /// `address/secret in hexadecimal`: for environment variables. Contains the secret.
 impl fmt::Display for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, secret_to_hex(&self.secret))
+        write!(f, "{}/{}", self.address, self.secret.to_hex())
     }
 }
 
@@ -145,25 +145,8 @@ impl FromStr for UniqueId {
         if address.ip().is_unspecified() {
             return Err(Kind::InvalidArgument.into());
         }
-        Ok(Self::from_parts(address, secret_from_hex(secret).ok_or(Kind::InvalidArgument)?))
+        Ok(Self::from_parts(address, Secret::from_hex(secret).ok_or(Kind::InvalidArgument)?))
     }
-}
-
-/// The secret as 64 hexadecimal digits.
-pub(crate) fn secret_to_hex(secret: &Secret) -> String {
-    secret.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The secret of 64 hexadecimal digits.
-pub(crate) fn secret_from_hex(text: &str) -> Option<Secret> {
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(Secret::from_bytes(bytes))
 }
 
 /// Size of a socket address on the wire.

@@ -31,8 +31,8 @@ mod root;
 pub(crate) mod tests;
 
 pub use host::Host;
+pub(crate) use id::Listener;
 pub use id::UniqueId;
-pub(crate) use id::{Listener, secret_from_hex, secret_to_hex};
 pub use join::{Join, Joined};
 pub use message::{Member, OFFER};
 

@@ -9,7 +9,7 @@ use vervain_transport::auth::Secret;
 use vervain_transport::{Error, Kind, Rank};
 
 use super::sys;
-use crate::bootstrap::{InitError, Listener, UniqueId, secret_from_hex};
+use crate::bootstrap::{InitError, Listener, UniqueId};
 
 /// A variable's value, if it is set. `&|name| std::env::var(name).ok()` outside tests.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -268,7 +268,7 @@ fn secret(lookup: Lookup<'_>) -> Result<Option<Secret>> {
             .map_err(|error| explain(format!("VERVAIN_SECRET_FILE: {path} cannot be read"))(error.into()))?,
     };
     // the value itself is not repeated
-    secret_from_hex(text.trim())
+    Secret::from_hex(&text)
         .map(Some)
         .ok_or_else(|| wrong("the secret is not 64 hexadecimal digits; make one with `openssl rand -hex 32`"))
 }
@@ -466,7 +466,7 @@ mod tests {
         let file = ("VERVAIN_SECRET_FILE", path.to_str().unwrap());
         let found = parse(&[("PMI_RANK", "0"), ("PMI_SIZE", "2"), AT, file]).unwrap().unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(found.id.secret(), &secret_from_hex(SECRET.1).unwrap());
+        assert_eq!(found.id.secret(), &Secret::from_hex(SECRET.1).unwrap());
         let gone = parse(&[("PMI_RANK", "0"), ("PMI_SIZE", "2"), AT, file]).unwrap_err();
         assert_eq!((gone.error.kind(), gone.error.os()), (Kind::Os, Some(libc::ENOENT)));
     }

@@ -17,7 +17,6 @@ use vervain_transport::{Rank, Result, Time};
 
 use super::lines::{Flow, Pipe, Sink, print};
 use super::sys::{self, Signals};
-use crate::bootstrap::secret_to_hex;
 use crate::control::poll::{self, Watch};
 
 /// What becomes of what ranks print.
@@ -147,7 +146,7 @@ impl Local {
         };
         let listener = TcpListener::bind((self.address, 0))?;
         let bootstrap = listener.local_addr()?.to_string();
-        let secret = secret_to_hex(&Secret::generate()?);
+        let secret = Secret::generate()?.to_hex();
         let mut passed = Some(listener);
         for rank in (0..self.ranks).map(Rank::new) {
             let mut command = self.command(rank);
