@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{AtomicWords, Words};
+use super::{AtomicWords, Words, words::words_in_place};
 use crate::wire::LINE;
 
 /// `N` words, zero at first, that begin on a [`LINE`] of their own. Share them by reference.
@@ -37,56 +37,21 @@ impl<const N: usize> Inline<N> {
     }
 
     #[inline(always)]
-    fn bytes(&self, index: usize, bytes: usize) -> *mut u8 {
-        debug_assert!(index + bytes.div_ceil(8) <= N);
-        UnsafeCell::raw_get(self.0.as_ptr().wrapping_add(index)).cast()
-    }
-}
-
-impl<const N: usize> Default for Inline<N> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<const N: usize> Words for Inline<N> {
-    #[inline(always)]
-    fn len(&self) -> usize {
+    fn words(&self) -> usize {
         N
     }
 
     #[inline(always)]
-    fn load(&self, index: usize, ordering: Ordering) -> u64 {
-        self.word(index).load(ordering)
-    }
-
-    #[inline(always)]
-    fn store(&self, index: usize, value: u64, ordering: Ordering) {
-        self.word(index).store(value, ordering);
-    }
-
-    #[inline(always)]
-    unsafe fn copy_in(&self, index: usize, source: *const u8, bytes: usize) {
-        // SAFETY: the caller vouches for `source`, for the bounds and for exclusion.
-        unsafe { self.bytes(index, bytes).copy_from_nonoverlapping(source, bytes) }
-    }
-
-    #[inline(always)]
-    unsafe fn copy_out(&self, index: usize, destination: *mut u8, bytes: usize) {
-        // SAFETY: the caller vouches for `destination`, for the bounds and for exclusion.
-        unsafe { self.bytes(index, bytes).copy_to_nonoverlapping(destination, bytes) }
+    fn bytes_from(&self, index: usize) -> *mut u8 {
+        UnsafeCell::raw_get(self.0.as_ptr().wrapping_add(index)).cast()
     }
 }
 
-impl<const N: usize> AtomicWords for Inline<N> {
-    #[inline(always)]
-    fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64 {
-        self.word(index).fetch_add(value, ordering)
-    }
+words_in_place!(Inline<N>, const N: usize);
 
-    #[inline(always)]
-    fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64> {
-        self.word(index).compare_exchange(current, new, ordering, Ordering::Relaxed)
+impl<const N: usize> Default for Inline<N> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

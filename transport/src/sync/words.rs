@@ -142,50 +142,71 @@ impl Mapped {
         // SAFETY: `index` < self.words; aligned and valid while `self` is used, by the contract of `new`.
         unsafe { AtomicU64::from_ptr(self.start.add(index).as_ptr()) }
     }
-}
 
-impl Words for Mapped {
     #[inline(always)]
-    fn len(&self) -> usize {
+    fn words(&self) -> usize {
         self.words
     }
 
     #[inline(always)]
-    fn load(&self, index: usize, ordering: Ordering) -> u64 {
-        self.word(index).load(ordering)
-    }
-
-    #[inline(always)]
-    fn store(&self, index: usize, value: u64, ordering: Ordering) {
-        self.word(index).store(value, ordering);
-    }
-
-    #[inline(always)]
-    unsafe fn copy_in(&self, index: usize, source: *const u8, bytes: usize) {
-        debug_assert!(index + bytes.div_ceil(8) <= self.words);
-        // SAFETY: the caller vouches for `source`, for the bounds and for exclusion.
-        unsafe { self.start.add(index).as_ptr().cast::<u8>().copy_from_nonoverlapping(source, bytes) }
-    }
-
-    #[inline(always)]
-    unsafe fn copy_out(&self, index: usize, destination: *mut u8, bytes: usize) {
-        debug_assert!(index + bytes.div_ceil(8) <= self.words);
-        // SAFETY: the caller vouches for `destination`, for the bounds and for exclusion.
-        unsafe { self.start.add(index).as_ptr().cast::<u8>().copy_to_nonoverlapping(destination, bytes) }
+    fn bytes_from(&self, index: usize) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(index).cast()
     }
 }
 
-impl AtomicWords for Mapped {
-    #[inline(always)]
-    fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64 {
-        self.word(index).fetch_add(value, ordering)
-    }
+/// [`Words`] and [`AtomicWords`] of a type that has `words()`, their number; `word(index)`, an atomic; and `bytes_from(index)`, a pointer
+/// to the data from a word on.
+macro_rules! words_in_place {
+    ($type:ty $(, const $parameter:ident: usize)?) => {
+        impl$(<const $parameter: usize>)? Words for $type {
+            #[inline(always)]
+            fn len(&self) -> usize {
+                self.words()
+            }
 
-    #[inline(always)]
-    fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64> {
-        self.word(index).compare_exchange(current, new, ordering, Ordering::Relaxed)
-    }
+            #[inline(always)]
+            fn load(&self, index: usize, ordering: Ordering) -> u64 {
+                self.word(index).load(ordering)
+            }
+
+            #[inline(always)]
+            fn store(&self, index: usize, value: u64, ordering: Ordering) {
+                self.word(index).store(value, ordering);
+            }
+
+            #[inline(always)]
+            unsafe fn copy_in(&self, index: usize, source: *const u8, bytes: usize) {
+                debug_assert!(index + bytes.div_ceil(8) <= self.words());
+                // SAFETY: the caller vouches for `source`, for the bounds and for exclusion.
+                unsafe { self.bytes_from(index).copy_from_nonoverlapping(source, bytes) }
+            }
+
+            #[inline(always)]
+            unsafe fn copy_out(&self, index: usize, destination: *mut u8, bytes: usize) {
+                debug_assert!(index + bytes.div_ceil(8) <= self.words());
+                // SAFETY: the caller vouches for `destination`, for the bounds and for exclusion.
+                unsafe { self.bytes_from(index).copy_to_nonoverlapping(destination, bytes) }
+            }
+        }
+
+        impl$(<const $parameter: usize>)? AtomicWords for $type {
+            #[inline(always)]
+            fn fetch_add(&self, index: usize, value: u64, ordering: Ordering) -> u64 {
+                self.word(index).fetch_add(value, ordering)
+            }
+
+            #[inline(always)]
+            fn compare_exchange(&self, index: usize, current: u64, new: u64, ordering: Ordering) -> Result<u64, u64> {
+                self.word(index).compare_exchange(current, new, ordering, Ordering::Relaxed)
+            }
+        }
+    };
 }
+
+words_in_place!(Mapped);
+
+#[cfg(not(vervain_loom))]
+pub(super) use words_in_place;
 
 impl<W: AtomicWords + ?Sized> AtomicWords for &W {
     #[inline(always)]
