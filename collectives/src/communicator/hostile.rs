@@ -9,6 +9,7 @@ use core::time::Duration;
 use std::thread;
 
 use vervain_transport::fabric::Backend;
+use vervain_transport::testing::random::Random;
 use vervain_transport::{Kind, Rank, Result, Time};
 
 use super::{Call, Communicator, Config, Progress, Protocol};
@@ -72,30 +73,14 @@ const SCENARIOS: [Scenario; 15] = [
     plain(3, Collective::Barrier, 0),
 ];
 
-/// A fixed sequence for every seed.
-struct Random(u64);
+fn below(random: &mut Random, limit: usize) -> usize {
+    random.below(limit as u64) as usize
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    /// Rather a small number: what lies in front is used most.
-    fn low(&mut self, limit: usize) -> usize {
-        if limit == 0 {
-            0
-        } else {
-            let most = self.below(limit);
-            self.below(most + 1)
-        }
-    }
+/// Rather a small number: what lies in front is used most.
+fn low(random: &mut Random, limit: usize) -> usize {
+    let most = below(random, limit);
+    below(random, most + 1)
 }
 
 /// Which words are written, and what.
@@ -115,20 +100,20 @@ impl Attack {
             _ => Content::Line,
         };
         let places: Vec<&Exposed> = places.iter().filter(|place| place.content == content).collect();
-        let Some(place) = places.get(random.low(places.len())) else { return };
+        let Some(place) = places.get(low(random, places.len())) else { return };
         let memory = place.memory;
-        let at = 8 * random.low(memory.bytes() / 8);
+        let at = 8 * low(random, memory.bytes() / 8);
         let before = memory.load(at);
-        let any = random.next();
+        let any = random.bits();
         let value = match (self, any % 8) {
-            (Attack::Nonsense, _) | (_, 0) => random.next(),
+            (Attack::Nonsense, _) | (_, 0) => random.bits(),
             (_, 1) => 0,
-            (_, 2) => u64::MAX - random.next() % 3,
-            (_, 3) => before.wrapping_add(random.next() % 10),
-            (_, 4) => before.wrapping_sub(random.next() % 10),
-            (_, 5) => before ^ 1 << (random.next() % 64),
-            (_, 6) => memory.load(8 * random.below(memory.bytes() / 8)),
-            _ => random.next() % 300,
+            (_, 2) => u64::MAX - random.bits() % 3,
+            (_, 3) => before.wrapping_add(random.bits() % 10),
+            (_, 4) => before.wrapping_sub(random.bits() % 10),
+            (_, 5) => before ^ 1 << (random.bits() % 64),
+            (_, 6) => memory.load(8 * below(random, memory.bytes() / 8)),
+            _ => random.bits() % 300,
         };
         memory.store(at, value);
     }
@@ -273,10 +258,10 @@ fn is_explained(kind: Kind) -> bool {
 
 fn attack(scenario: Scenario, attack: Attack, seed: u64) {
     println!("{attack:?} {seed} on {scenario:?}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut job = Job::start(scenario);
     let mut now = Time::now();
-    let victim = random.below(scenario.ranks as usize);
+    let victim = below(&mut random, scenario.ranks as usize);
     let places = job.exposed(victim);
     for call in 0..CALLS {
         job.begin(call);
@@ -286,7 +271,7 @@ fn attack(scenario: Scenario, attack: Attack, seed: u64) {
                 writes -= 1;
                 attack.write(&mut random, &places);
             }
-            random.below(scenario.ranks as usize)
+            below(&mut random, scenario.ranks as usize)
         });
         for (rank, result) in results.iter().enumerate() {
             match result {

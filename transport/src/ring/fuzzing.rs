@@ -171,8 +171,8 @@ pub fn counter_values(input: &[u8]) {
 /// allowed but a panic or an access outside.
 pub fn fifo_operations(input: &[u8]) {
     let Some((start, mut input)) = input.split_first() else { return };
-    let triggers: Vec<Trigger> = (0..256).map(|value| trigger(value as u8)).collect();
-    let (words, claims) = (Inline::<{ fifo::words(CAPACITY) }>::new(), Inline::<{ fifo::PRODUCER_WORDS }>::new());
+    let triggers: Vec<Trigger> = (0..=u8::MAX).map(trigger).collect();
+    let (words, claims) = (Triggers::new(), Claims::new());
     let start = Position(0_u64.wrapping_sub(*start as u64));
     fifo::reset(&words, &claims, CAPACITY, start).expect("the memory fits");
     let producer = Producer::attach(&words, &claims, CAPACITY).expect("the memory fits");
@@ -205,14 +205,14 @@ pub fn fifo_operations(input: &[u8]) {
 /// Operations from here on forge a word.
 const FORGE: u8 = 220;
 
-type Words26 = Inline<{ fifo::words(CAPACITY) }>;
-type Words16 = Inline<{ fifo::PRODUCER_WORDS }>;
+type Triggers = Inline<{ fifo::words(CAPACITY) }>;
+type Claims = Inline<{ fifo::PRODUCER_WORDS }>;
 
 struct Fifo<'a> {
-    producer: &'a Producer<&'a Words26, &'a Words16>,
-    consumer: Consumer<&'a Words26>,
+    producer: &'a Producer<&'a Triggers, &'a Claims>,
+    consumer: Consumer<&'a Triggers>,
     triggers: &'a [Trigger],
-    claims: VecDeque<Claim<'a, &'a Words26, &'a Words16>>,
+    claims: VecDeque<Claim<'a, &'a Triggers, &'a Claims>>,
     model: FifoModel,
 }
 

@@ -6,6 +6,8 @@ mod reference;
 
 use core::iter;
 
+use vervain_transport::testing::random::Random;
+
 use self::reference::Bits;
 use super::{Kernel, Level, Source, Write};
 use crate::DataType;
@@ -22,13 +24,8 @@ fn levels() -> impl Iterator<Item = Level> {
 
 /// A sequence of well mixed numbers.
 fn random(seed: u64) -> impl FnMut() -> u64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
+    let mut random = Random::new(seed);
+    move || random.bits()
 }
 
 /// Elements as they lie in memory.
