@@ -216,15 +216,16 @@ impl Job {
     }
 
     fn is_right(&mut self, rank: usize, call: usize) -> bool {
-        let ranks = self.scenario.ranks as i32;
-        let call = call as i32;
-        let expected = match self.scenario.collective {
-            Collective::Send if rank == 0 => return true,
-            Collective::Send => 1 + call,
-            Collective::AllReduce => (1..=ranks).sum::<i32>() + ranks * call,
-            _ => return true,
+        let Scenario { ranks, collective, count, .. } = self.scenario;
+        let from = |rank: i32| rank + 1 + call as i32;
+        let expected = |at: usize| match collective {
+            Collective::Send => from(0),
+            Collective::AllReduce => (0..ranks as i32).map(from).sum(),
+            Collective::AllToAll => from((at / count) as i32),
+            other => unreachable!("{other:?} has no data here"),
         };
-        self.buffers[rank].slices().1.iter().all(|&value| value == expected)
+        let receives = collective != Collective::Send || rank == 1;
+        !receives || self.buffers[rank].slices().1.iter().enumerate().all(|(at, &value)| value == expected(at))
     }
 }
 
