@@ -109,6 +109,14 @@ fn ll_and_simple_are_right_on_tcp_and_ll128_is_refused() {
 }
 
 #[test]
+fn fabric_that_no_job_can_use_is_refused_by_all_sizes_of_jobs() {
+    for ranks in [1, 2, 3] {
+        let refused = Communicator::init_all(ranks, &with(Backend::Fake, None));
+        assert_eq!(refused.err().map(|error| error.error.kind()), Some(Kind::Unsupported), "{ranks} ranks");
+    }
+}
+
+#[test]
 fn counters_pass_every_edge_of_integer_width() {
     for first_step in [(1 << 31) - 4, (1 << 32) - 4, (1 << 63) - 4, u64::MAX - 3] {
         for fabric in [Backend::Shm, Backend::Tcp] {

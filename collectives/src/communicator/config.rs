@@ -55,7 +55,7 @@ pub enum Progress {
 /// What a communicator is made with. All ranks use equal values for `fabric`, `algorithm` and `protocol`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `None`: shm if all ranks are on one host, else tcp.
+    /// `None`: shm if all ranks are on one host, else tcp. Others than these two are `Unsupported`.
     pub fabric: Option<Backend>,
     /// `None`: by size.
     pub algorithm: Option<Algorithm>,

@@ -206,6 +206,9 @@ impl Unusable {
 impl Fabrics {
     /// Those that the configuration allows. A fabric that cannot be made is an error only if it was asked for.
     fn make(id: &UniqueId, rank: Rank, ranks: u32, config: &Config) -> Result<Self, Unusable> {
+        if let Some(backend) = config.fabric.filter(|backend| !matches!(backend, Backend::Shm | Backend::Tcp)) {
+            return Err(Unusable::new(&format!("the fabric `{backend}`"), Kind::Unsupported.into()));
+        }
         let random = random().map_err(|error| Unusable::new("the system's source of random bytes", error))?;
         let incarnation = u64::from_le_bytes(random);
         let mut fabrics = Self { incarnation, ..Self::default() };
@@ -235,7 +238,8 @@ impl Fabrics {
     fn take(&mut self, backend: Backend) -> Option<Box<dyn Fabric>> {
         match backend {
             Backend::Shm => self.shm.take(),
-            _ => self.tcp.take(),
+            Backend::Tcp => self.tcp.take(),
+            _ => None,
         }
     }
 }
