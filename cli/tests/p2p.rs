@@ -269,7 +269,8 @@ fn an_interrupt_of_one_machine_is_a_failure_of_both() {
             victim.kill("-INT");
             assert_eq!(victim.finish(), (Some(3), "error: interrupted by signal 2\n".into()), "{fabric}");
             let (status, err) = other.finish();
-            let name = if interrupts_the_listener { "error: the target (process" } else { "error: the initiator (process" };
+            let name =
+                if interrupts_the_listener { "error: the target (process" } else { "error: the initiator (process" };
             assert!(status == Some(3) && err.contains(name), "{fabric}: {status:?} {err}");
         }
     }

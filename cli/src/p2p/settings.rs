@@ -67,7 +67,9 @@ impl Settings {
         }
         for (is_set, option) in [(options.results.file.json.is_some(), "-J"), (options.results.explain, "--explain")] {
             if matches!(way, Way::Listen(..)) && is_set {
-                return Err(format!("{option}: the side that listens prints nothing; give it to the one with --connect"));
+                return Err(format!(
+                    "{option}: the side that listens prints nothing; give it to the one with --connect"
+                ));
             }
         }
         if place.fabric == Fabric::Shm && place.sockets > 1 {

@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
 use libc::iovec;
