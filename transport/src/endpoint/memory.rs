@@ -4,6 +4,7 @@
 //! [`Endpoint::revoke`](super::Endpoint::revoke) gives it back, after every peer was fenced, or as a [`Quarantined`] that may
 //! still be written. None of them needs to be handed back: what is dropped is released as soon as nothing uses it any more.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
@@ -321,3 +322,17 @@ impl<T> fmt::Display for Refused<T> {
 }
 
 impl<T: fmt::Debug> core::error::Error for Refused<T> {}
+
+impl<T> From<Refused<T>> for crate::Error {
+    /// Drops what was refused.
+    fn from(refused: Refused<T>) -> Self {
+        refused.error
+    }
+}
+
+impl<T> From<Box<Refused<T>>> for crate::Error {
+    /// Drops what was refused.
+    fn from(refused: Box<Refused<T>>) -> Self {
+        refused.error
+    }
+}
