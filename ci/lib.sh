@@ -51,13 +51,27 @@ section() {
     say "$name: $((SECONDS - begin)) s, $counted$([ "$status" = 124 ] && echo ", stopped at its limit of $limit s")"
 }
 
-# What a reader wants of a log: everything when it failed, the results otherwise.
+# What a reader wants of a log: what failed and the end when it failed, the results otherwise.
 show() {
     if [ "$2" != 0 ]; then
-        tail -n 400 "$1"
+        tail -n 200 "$1"
+        failed_tests "$1" | while read -r name; do
+            say "--- failed: $name"
+            output_of "$1" "$name" | head -n 60
+        done
     else
         grep -E '^(test result|skipped:|passed:|failed:|#|[a-z-]+: [0-9]+ passed)|Running |Doc-tests' "$1" | head -n 200 || true
     fi
+}
+
+# The names of cargo's tests that failed.
+failed_tests() {
+    sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$1" | head -n 20
+}
+
+# What one of cargo's tests printed.
+output_of() {
+    awk -v begin="---- $2 stdout ----" '/^---- .* stdout ----$|^(successes|failures):$/ { shown = 0 } $0 == begin { shown = 1 } shown' "$1"
 }
 
 add_counts() {
@@ -72,7 +86,7 @@ add_counts() {
     fi
     # a runner that failed without counting it, or that ran nothing
     [ "$status" = 0 ] && [ $((p + f + s)) != 0 ] || [ "$f" != 0 ] || f=1
-    [ "$f" = 0 ] || failures+=("$name")
+    [ "$f" = 0 ] || failures+=("$name$(failed_tests "$log" | sed 's/^/: /' | paste -sd '' -)")
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     counted="$p passed, $f failed, $s skipped"
 }
