@@ -27,16 +27,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.common import KIB, MIB, human, limits, number, one_way_us, output, phase_of, processor
+
 HERE = Path(__file__).resolve().parent
-KIB, MIB = 1 << 10, 1 << 20
 LARGE = [8, 1 * KIB, 4 * KIB, 64 * KIB, 1 * MIB, 16 * MIB, 256 * MIB]
 
 # What must be reached: (largest size in bytes, ratio), in ascending order.
 PLAIN = [(4 * KIB, 0.65), (64 * KIB, 0.75), (1 * MIB, 0.9), (16 * MIB, 0.85), (256 * MIB, 0.55)]
 REGISTERED = [(4 * KIB, 0.5), (64 * KIB, 0.2), (1 * MIB, 0.35), (16 * MIB, 0.5), (256 * MIB, 0.35)]
 
-# One-way times of a cache line below this mean that the cores share a cache.
-SHARED_CACHE_US = 0.1
 # Most that the start of 8 ranks may take above that of 8 empty processes.
 START_SECONDS = 0.5
 # Looser than the ratio where the machine itself is the limit.
@@ -175,49 +174,7 @@ def iterations(size: int, ranks: int) -> int:
     return 7
 
 
-def limits(vervain: Path, ranks: int) -> dict:
-    """What the machine allows at this moment."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "limits.json")
-        cores = min(ranks, len(os.sched_getaffinity(0)))
-        output([vervain, "perf", "--limits", "--ranks", cores, "-J", file])
-        try:
-            return json.loads(file.read_text())
-        except (OSError, ValueError):
-            sys.exit(f"{vervain} perf --limits -J does not work here")
-
-
-def output(command: list) -> str:
-    """Standard output; what went wrong goes to standard error, and the run goes on without the figure."""
-    words = [str(word) for word in command]
-    try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        print(f"# {words[0]}: {error}", file=sys.stderr)
-        return ""
-    if done.returncode not in (0, 77):
-        print(f"# {' '.join(words)}: status {done.returncode}\n{done.stderr[-2000:]}", file=sys.stderr)
-        return ""
-    return done.stdout
-
-
-def number(text: str, word: int) -> float | None:
-    """A word of the last line as a number."""
-    try:
-        return float(text.splitlines()[-1].split()[word])
-    except (IndexError, ValueError):
-        return None
-
-
 # Judging
-
-
-def one_way_us(limits: dict) -> float:
-    return float((limits.get("cache_line_one_way_us") or {}).get("median", 0.0))
-
-
-def phase_of(limits: dict) -> str:
-    return "fast" if one_way_us(limits) < SHARED_CACHE_US else "slow"
 
 
 def bound_us(limits: dict, size: int) -> float:
@@ -298,21 +255,6 @@ def start_is_quick(options: argparse.Namespace) -> bool:
     mine, theirs = statistics.median(ours), statistics.median(empty)
     print(f"| {len(ours)} | {mine:.3f} | {theirs:.3f} | {above:.3f} | {START_SECONDS} | {verdict} |\n")
     return above <= START_SECONDS
-
-
-def human(size: int) -> str:
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if size >= unit:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
 
 
 def as_json(each: Round) -> dict:
