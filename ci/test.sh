@@ -36,7 +36,7 @@ timeout --kill-after=20 1500 bash ci/setup.sh </dev/null || say "set-up stopped 
 section "format" 120 cargo fmt --all --check
 section "clippy" "$(times 900)" cargo clippy --quiet --workspace --all-targets -- -D warnings
 section "documentation" "$(times 600)" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
-section "tests" "$(times 1200)" cargo test --workspace --no-fail-fast -- --show-output
+section "tests" "$(times 1200)" env RUSTDOC="$PWD/ci/rustdoc" cargo test --workspace --no-fail-fast -- --show-output
 section "release build" "$(times 900)" cargo build --quiet --release --workspace --bins --examples
 section "examples" "$(times 300)" bash ci/examples.sh
 section "perf" "$(times 400)" bash ci/perf-smoke.sh

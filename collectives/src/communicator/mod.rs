@@ -65,6 +65,51 @@ pub struct Call {
 /// One rank's membership in a job.
 ///
 /// `Send`, not `Sync`: one thread uses it at a time; to end it from another one, see [`Communicator::aborter`].
+///
+/// # What the compiler refuses
+/// Use by two threads at once:
+/// ```compile_fail,E0277
+/// # use vervain_collectives::Communicator;
+/// fn shared<T: Sync>() {}
+/// shared::<Communicator>();
+/// ```
+/// Reading what is being written, of registered memory too; what is in place has calls of its own:
+/// ```compile_fail,E0502
+/// # use vervain_collectives::{Buffer, Communicator, ReduceOp, Result};
+/// fn overlapping(comm: &Communicator, data: &mut Buffer<f32>) -> Result<()> {
+///     comm.all_reduce(&*data, data, ReduceOp::Sum)
+/// }
+/// ```
+/// ```compile_fail,E0502
+/// # use vervain_collectives::{Communicator, Rank, Result};
+/// fn exchange(comm: &Communicator, data: &mut [f32], peer: Rank) -> Result<()> {
+///     comm.group(|group| {
+///         group.send(&data[..1], peer);
+///         group.recv(data, peer);
+///     })
+/// }
+/// ```
+/// Elements that are no numbers of a known type, and two types in one call:
+/// ```compile_fail,E0277
+/// # use vervain_collectives::{Communicator, ReduceOp, Result};
+/// fn sum_of_flags(comm: &Communicator, flags: &mut [bool]) -> Result<()> {
+///     comm.all_reduce_in_place(flags, ReduceOp::Sum)
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// # use vervain_collectives::{Communicator, ReduceOp, Result};
+/// fn widened(comm: &Communicator, halves: &[f32], doubles: &mut [f64]) -> Result<()> {
+///     comm.all_reduce(halves, doubles, ReduceOp::Sum)
+/// }
+/// ```
+/// A communicator that was finalized:
+/// ```compile_fail,E0382
+/// # use vervain_collectives::{Communicator, Result};
+/// fn once_more(comm: Communicator) -> Result<()> {
+///     comm.finalize()?;
+///     comm.barrier()
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Communicator {
     rank: Rank,
