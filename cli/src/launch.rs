@@ -17,8 +17,9 @@ Examples:
   vervain launch -n 4 ./my_program --its-option
   vervain launch -n 2 --raw -- python3 train.py
 
-Each process finds VERVAIN_RANK, VERVAIN_RANKS, VERVAIN_LOCAL_RANK, VERVAIN_BOOTSTRAP and VERVAIN_SECRET in its
-environment, which is what Communicator::from_env reads. Ctrl-C ends all of them.
+Each process finds VERVAIN_RANK, VERVAIN_RANKS, VERVAIN_LOCAL_RANK, VERVAIN_BOOTSTRAP and
+VERVAIN_SECRET in its environment, which is what Communicator::from_env reads.
+Ctrl-C ends all of them.
 Exit status: that of the lowest rank that failed by itself (128 + N for signal N), 0 if none did.")]
 pub struct Options {
     /// How many processes

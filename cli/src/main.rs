@@ -49,7 +49,10 @@ Examples:
   vervain doctor
 
 Exit status:
-  0 all well   1 wrong data, bad plan or something needed is missing   2 bad options   3 a communicator or a peer failed";
+  0 all well
+  1 wrong data, bad plan or something needed is missing
+  2 bad options
+  3 a communicator or a peer failed";
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -70,4 +73,22 @@ fn main() -> ExitCode {
 /// Warnings, unless `VERVAIN_LOG` asks for something else.
 fn filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("VERVAIN_LOG").unwrap_or_else(|_| "warn".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// What clap takes when the terminal does not say how wide it is; longer lines are broken anywhere.
+    const COLUMNS: usize = 100;
+
+    #[test]
+    fn examples_of_the_help_are_not_broken_into_two_lines() {
+        let command = super::Arguments::command();
+        for known in std::iter::once(&command).chain(command.get_subcommands()) {
+            let text = known.get_after_help().expect("every command has examples").to_string();
+            let long: Vec<_> = text.lines().filter(|line| line.chars().count() > COLUMNS).collect();
+            assert!(long.is_empty(), "{}: {long:#?}", known.get_name());
+        }
+    }
 }

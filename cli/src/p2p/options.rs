@@ -171,19 +171,23 @@ pub struct Results {
 
 const EXAMPLES: &str = "\
 Examples:
-  vervain p2p write                                    two local processes; latency and bandwidth, 8 B .. 8 MiB
-  vervain p2p write -b 8 --latency --limits            one size, beside what a cache line takes
-  vervain p2p write -b 64 --bandwidth --batch 16       message rate
-  vervain p2p write --paged 4K:64K --sizes 64K,1M      blocks of a cache
+  vervain p2p write                                two local processes, 8 B .. 8 MiB
+  vervain p2p write -b 8 --latency --limits        one size, beside what a cache line takes
+  vervain p2p write -b 64 --bandwidth --batch 16   message rate
+  vervain p2p write --paged 4K:64K --sizes 64K,1M  blocks of a cache
   vervain p2p send --fabric tcp --sockets 2 -J out.json
-  export VERVAIN_SECRET=$(openssl rand -hex 32)        on both machines, the same
-  vervain p2p read --listen                            on one
-  vervain p2p read --connect first:18515 -e 1G         on the other, whose options count for both, but for --fabric,
-                                                       --huge, --node and --no-pin, which are each side's own
 
-The initiator prints. Latency of write and send is half a round trip between both; that of read and atomic is until the
-data is here. A peer learns of a write by looking at its last byte, of one of 0 bytes (or with --notify) by its
-immediate. BW peak is the best twentieth of a line, BW average the whole of it.
+Two machines, with the same secret on both; the options of the side that connects count for both,
+but for --fabric, --huge, --node and --no-pin, which are each side's own:
+  export VERVAIN_SECRET=$(openssl rand -hex 32)
+  vervain p2p read --listen
+  vervain p2p read --connect first:18515 -e 1G
 
-Units: sizes in bytes (K, M, G binary); time in microseconds; bandwidth in 10^6 bytes per second; rate in 10^6 per second.
+The initiator prints. Latency of write and send is half a round trip between both; that of read and
+atomic is until the data is here. A peer learns of a write by looking at its last byte, of one of
+0 bytes (or with --notify) by its immediate. BW peak is the best twentieth of a line, BW average
+the whole of it.
+
+Units: sizes in bytes (K, M, G binary); time in microseconds; bandwidth in 10^6 bytes per second;
+rate in 10^6 per second.
 Exit status: 0 all well, 1 wrong data, 2 bad options, 3 the peer failed.";

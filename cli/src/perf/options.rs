@@ -192,10 +192,10 @@ pub enum Proto {
 
 const EXAMPLES: &str = "\
 Examples:
-  vervain perf all_reduce --ranks 4 -b 8 -e 64M -f 4     four local processes, sizes 8 B, 32 B .. 64 MiB
+  vervain perf all_reduce --ranks 4 -b 8 -e 64M -f 4     four local processes, 8 B .. 64 MiB
   vervain perf all_gather --ranks 2 -d all -e 1M         every element type, 1 MiB
   vervain perf all_reduce --ranks 2 -b 8 -e 1M -f 8 --per-iteration -n 500
-                                                         latency: barrier before each, median and p99
+                                                         barrier before each; median, p99
   mpirun -n 4 vervain perf broadcast -r all -J out.json  ranks from mpirun; every root; JSON
   vervain perf --limits --ranks 2                        what this machine allows
 
